@@ -31,7 +31,8 @@ class CpuBackend final : public Backend {
   void run(const Pointwise& p, DType compute, std::span<const View> views, const void* functor) override {
     const RowKernel kernel = p.cpu[static_cast<int>(compute)];
     if (!kernel) {
-      throw Error(Code::not_implemented, '"' + std::string(p.name) + "\" not implemented for '" + row(compute).torch + "'");
+      throw Error(Code::not_implemented,
+                  '"' + std::string(p.name) + "\" not implemented for '" + row(compute).torch + "'");
     }
     cpu::run(cpu::nest_of(views), kernel, functor);
   }

@@ -6,8 +6,7 @@ namespace gradwire::engine::cpu {
 namespace {
 
 // Four vectors of 32 bytes: enough additions in flight to hide their latency.
-template <class T>
-[[gnu::always_inline]] inline T sum_lanes(const T* p, int64_t n) {
+template <class T> [[gnu::always_inline]] inline T sum_lanes(const T* p, int64_t n) {
   typedef T V __attribute__((vector_size(32)));
   constexpr int64_t kLanes = 32 / sizeof(T), kAll = 4 * kLanes;
   int64_t i = 0;
@@ -32,8 +31,7 @@ template <class T>
   return s;
 }
 
-template <class T>
-[[gnu::always_inline]] inline void add_lanes(T* to, const T* const from[4], int64_t n) {
+template <class T> [[gnu::always_inline]] inline void add_lanes(T* to, const T* const from[4], int64_t n) {
   const T *a = from[0], *b = from[1], *c = from[2], *d = from[3];
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) to[i] += (a[i] + b[i]) + (c[i] + d[i]);

@@ -12,8 +12,7 @@
 namespace gradwire::engine::cpu {
 
 /// Adds numbers in pairs, pairs of pairs and so on, in the order in which they come: the error grows with log n.
-template <class T>
-class Cascade {
+template <class T> class Cascade {
  public:
   void add(T x) {
     int i = 0;

@@ -9,8 +9,7 @@
 namespace gradwire::engine::cpu {
 namespace {
 
-template <class To, class From>
-void convert_row(const void*, const Row& row) {
+template <class To, class From> void convert_row(const void*, const Row& row) {
   auto* out = static_cast<To*>(row.out);
   auto* in = static_cast<const From*>(row.in[0]);
   if (row.step[0] == 0) {
@@ -38,8 +37,7 @@ void convert_row(const void*, const Row& row) {
   }
 }
 
-template <class T>
-void fill_row(const void* value, const Row& row) {
+template <class T> void fill_row(const void* value, const Row& row) {
   std::fill_n(static_cast<T*>(row.out), row.n, *static_cast<const T*>(value));
 }
 
@@ -60,7 +58,7 @@ void fill(const Launch& l) {
   const Scalar& s = static_cast<const FillParams*>(l.params)->value;
   with_type(out.dtype, [&](auto t) {
     using T = typename decltype(t)::type;
-    const T value = s.kind == Category::floating ? converted<T>(s.f)
+    const T value = s.kind == Category::floating  ? converted<T>(s.f)
                     : s.kind == Category::integer ? converted<T>(s.i)
                                                   : converted<T>(s.b);
     run(nest_of({&out, 1}), fill_row<T>, &value);

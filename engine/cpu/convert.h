@@ -9,8 +9,7 @@
 namespace gradwire::engine::cpu {
 
 /// Toward 0; what does not fit wraps modulo 2^bits, NaN and infinities give 0.
-template <class T, class F>
-T whole(F x) {
+template <class T, class F> T whole(F x) {
   if (x > F(-0x1p62) && x < F(0x1p62)) return static_cast<T>(static_cast<int64_t>(x));
   if (!std::isfinite(x)) return 0;
   const F rest = std::fmod(x, F(0x1p64));  // exact, and whole: nothing of this size has a fraction
@@ -19,8 +18,7 @@ T whole(F x) {
 }
 
 /// One element, as the kernel `convert` does it.
-template <class T, class F>
-T converted(F x) {
+template <class T, class F> T converted(F x) {
   if constexpr (kHalf<F>)
     return converted<T>(to_float(x));
   else if constexpr (kHalf<T>)

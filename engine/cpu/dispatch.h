@@ -9,28 +9,20 @@
 
 namespace gradwire::engine::cpu {
 
-template <class T>
-struct Type {
-  using type = T;
-};
-template <class T>
-inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
-template <class T>
-inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
+template <class T> struct Type { using type = T; };
+template <class T> inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+template <class T> inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
 
 /// The type a T is computed in: halves in float.
-template <class T>
-using Computed = std::conditional_t<kHalf<T>, float, T>;
+template <class T> using Computed = std::conditional_t<kHalf<T>, float, T>;
 
-template <class T>
-Computed<T> computed(T x) {
+template <class T> Computed<T> computed(T x) {
   if constexpr (kHalf<T>)
     return to_float(x);
   else
     return x;
 }
-template <class T>
-T stored(Computed<T> x) {
+template <class T> T stored(Computed<T> x) {
   if constexpr (kHalf<T>)
     return from_float<T>(x);
   else
@@ -50,8 +42,7 @@ inline constexpr DType dtype_of = std::is_same_v<T, bool>       ? DType::boolean
                                                                 : DType::float64;
 
 /// f(Type<T>()) for the type of the dtype.
-template <class F>
-decltype(auto) with_floating(DType t, F&& f) {
+template <class F> decltype(auto) with_floating(DType t, F&& f) {
   switch (t) {
     case DType::float16:
       return f(Type<float16>());
@@ -63,8 +54,7 @@ decltype(auto) with_floating(DType t, F&& f) {
       return f(Type<float>());
   }
 }
-template <class F>
-decltype(auto) with_type(DType t, F&& f) {
+template <class F> decltype(auto) with_type(DType t, F&& f) {
   switch (t) {
     case DType::boolean:
       return f(Type<bool>());
@@ -83,8 +73,7 @@ decltype(auto) with_type(DType t, F&& f) {
   }
 }
 /// By size alone, for kernels that only move elements.
-template <class F>
-decltype(auto) with_bytes(int64_t bytes, F&& f) {
+template <class F> decltype(auto) with_bytes(int64_t bytes, F&& f) {
   switch (bytes) {
     case 1:
       return f(Type<uint8_t>());

@@ -40,16 +40,9 @@ inline float16 to_float16(float x) {
   return {static_cast<uint16_t>(sign | ((rest - 0x38000000 + 0xFFF + (rest >> 13 & 1)) >> 13))};
 }
 
-template <class T>
-T from_float(float x);
-template <>
-inline float16 from_float<float16>(float x) {
-  return to_float16(x);
-}
-template <>
-inline bfloat16 from_float<bfloat16>(float x) {
-  return to_bfloat16(x);
-}
+template <class T> T from_float(float x);
+template <> inline float16 from_float<float16>(float x) { return to_float16(x); }
+template <> inline bfloat16 from_float<bfloat16>(float x) { return to_bfloat16(x); }
 
 /// Runs a row whose operands are stored as Half through the float32 kernel, a block at a time.
 template <class Half>

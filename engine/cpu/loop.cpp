@@ -8,10 +8,10 @@
 namespace gradwire::engine::cpu {
 namespace {
 
-constexpr int64_t kBlock = 8192;   // elements of a task when nothing is packed
+constexpr int64_t kBlock = 8192;    // elements of a task when nothing is packed
 constexpr int64_t kBuffer = 16384;  // bytes of a packed operand: all of them stay in the second cache
-constexpr int64_t kTile = 128;     // columns of a tile of a transposed operand
-constexpr int64_t kShort = 64;     // rows shorter than this are packed together
+constexpr int64_t kTile = 128;      // columns of a tile of a transposed operand
+constexpr int64_t kShort = 64;      // rows shorter than this are packed together
 
 bool in_parallel(const Nest& n) { return n.total > kParallel; }
 

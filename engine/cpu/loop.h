@@ -8,8 +8,8 @@
 
 namespace gradwire::engine::cpu {
 
-inline constexpr int kMaxOperands = 4;          // the output and up to three inputs
-inline constexpr int64_t kParallel = 32768;     // below this many elements one thread is faster
+inline constexpr int kMaxOperands = 4;            // the output and up to three inputs
+inline constexpr int64_t kParallel = 32768;       // below this many elements one thread is faster
 inline constexpr int64_t kStreamBytes = 1 << 20;  // outputs above this go past the caches
 
 /// The loops of an elementwise operation, innermost first, with as few dimensions as the strides allow. Bytes, not

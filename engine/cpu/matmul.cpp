@@ -25,14 +25,14 @@ struct Matrix {
   int64_t rows, columns, row, column;
 };
 
-template <class T>
-struct Panel {
+template <class T> struct Panel {
   std::unique_ptr<T[]> data;
   int64_t size = 0;
   T* get(int64_t n) {
     if (n > size) {
       data.reset(new (std::nothrow) T[n]);
-      if (!data) throw Error(Code::memory_limit, "out of memory: tried to allocate " + std::to_string(n * sizeof(T)) + " bytes");
+      if (!data)
+        throw Error(Code::memory_limit, "out of memory: tried to allocate " + std::to_string(n * sizeof(T)) + " bytes");
       size = n;
     }
     return data.get();
@@ -78,8 +78,7 @@ struct Layout {
 };
 
 /// m's part at (r, c), h x w, as contiguous rows of C.
-template <class T, class C>
-void pack(const Matrix& m, int64_t r, int64_t c, int64_t h, int64_t w, C* to) {
+template <class T, class C> void pack(const Matrix& m, int64_t r, int64_t c, int64_t h, int64_t w, C* to) {
   char* from = m.at + (r * m.row + c * m.column) * static_cast<int64_t>(sizeof(T));
   const int64_t shape[] = {h, w}, dense[] = {w, 1}, strides[] = {m.row, m.column};
   const View views[] = {{to, shape, dense, 2, std::is_same_v<C, double> ? DType::float64 : DType::float32},
@@ -89,8 +88,7 @@ void pack(const Matrix& m, int64_t r, int64_t c, int64_t h, int64_t w, C* to) {
 }
 
 /// out = a x b in floats; T as stored, C as computed.
-template <class T>
-struct Product {
+template <class T> struct Product {
   using C = Computed<T>;
   Panel<C> pa, pb, pc;
 
@@ -149,16 +147,16 @@ struct Product {
 
   static void unpack(C* from, const Matrix& m, int64_t r, int64_t c, int64_t h, int64_t w) {
     const int64_t shape[] = {h, w}, dense[] = {w, 1}, strides[] = {m.row, m.column};
-    const View views[] = {{m.at + (r * m.row + c * m.column) * static_cast<int64_t>(sizeof(T)), shape, strides, 2, dtype_of<T>},
-                          {from, shape, dense, 2, dtype_of<C>}};
+    const View views[] = {
+        {m.at + (r * m.row + c * m.column) * static_cast<int64_t>(sizeof(T)), shape, strides, 2, dtype_of<T>},
+        {from, shape, dense, 2, dtype_of<C>}};
     const Launch l{.out = {views, 1}, .in = {views + 1, 1}};
     convert(l);
   }
 };
 
 /// out = a x b in whole numbers, one row; wraps, and for bool is the or of ands.
-template <class T>
-void whole_row(const Matrix& a, const Matrix& b, const Matrix& out, int64_t i) {
+template <class T> void whole_row(const Matrix& a, const Matrix& b, const Matrix& out, int64_t i) {
   using V = Int<T>;
   const T *x = reinterpret_cast<const T*>(a.at) + i * a.row, *y = reinterpret_cast<const T*>(b.at);
   T* to = reinterpret_cast<T*>(out.at) + i * out.row;
@@ -205,7 +203,7 @@ void matmul(const Launch& l) {
   with_type(l.out[0].dtype, [&](auto t) {
     using T = typename decltype(t)::type;
     if constexpr (!kFloating<T>) {
-#pragma omp parallel for schedule(static) if (nest.total * m * n > kParallel / std::max<int64_t>(k, 1))
+#pragma omp parallel for schedule(static) if (nest.total * m * n > kParallel / std::max <int64_t>(k, 1))
       for (int64_t i = 0; i < nest.total * m; ++i) {
         whole_row<T>(place(1, i / m), place(2, i / m), place(0, i / m), i % m);
       }

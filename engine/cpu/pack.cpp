@@ -10,27 +10,23 @@ namespace {
 
 constexpr int64_t kVector = 16;  // bytes: every 64-bit machine has such registers
 
-template <class T>
-struct Square {
+template <class T> struct Square {
   static constexpr int kSide = kVector / sizeof(T);
   typedef T V __attribute__((vector_size(kVector)));
   typedef T Loose __attribute__((vector_size(kVector), aligned(1), may_alias));
 };
 
-template <class V, size_t... I>
-V low(V a, V b, std::index_sequence<I...>) {
+template <class V, size_t... I> V low(V a, V b, std::index_sequence<I...>) {
   constexpr int n = sizeof...(I);
   return __builtin_shufflevector(a, b, (I % 2 ? n + static_cast<int>(I) / 2 : static_cast<int>(I) / 2)...);
 }
-template <class V, size_t... I>
-V high(V a, V b, std::index_sequence<I...>) {
+template <class V, size_t... I> V high(V a, V b, std::index_sequence<I...>) {
   constexpr int n = sizeof...(I);
   return __builtin_shufflevector(a, b, (n / 2 + (I % 2 ? n + static_cast<int>(I) / 2 : static_cast<int>(I) / 2))...);
 }
 
 /// A square of kSide lines of 16 bytes, transposed: each step interleaves line i with line i + kSide / 2.
-template <class T>
-void transpose_square(char* to, int64_t to_line, const char* from, int64_t from_line) {
+template <class T> void transpose_square(char* to, int64_t to_line, const char* from, int64_t from_line) {
   using S = Square<T>;
   using V = typename S::V;
   constexpr int n = S::kSide;
@@ -46,8 +42,7 @@ void transpose_square(char* to, int64_t to_line, const char* from, int64_t from_
   for (int i = 0; i < n; ++i) *reinterpret_cast<typename S::Loose*>(to + i * to_line) = v[i];
 }
 
-template <class T>
-void one_by_one(Plane to, Plane from, int64_t rows, int64_t columns) {
+template <class T> void one_by_one(Plane to, Plane from, int64_t rows, int64_t columns) {
   if (std::abs(from.row) < std::abs(from.column) && (from.row != 0 || std::abs(to.row) < std::abs(to.column))) {
     std::swap(to.row, to.column), std::swap(from.row, from.column), std::swap(rows, columns);
   }
@@ -58,8 +53,7 @@ void one_by_one(Plane to, Plane from, int64_t rows, int64_t columns) {
   }
 }
 
-template <class T>
-void transpose(Plane to, Plane from, int64_t rows, int64_t columns) {
+template <class T> void transpose(Plane to, Plane from, int64_t rows, int64_t columns) {
   constexpr int64_t n = Square<T>::kSide, size = sizeof(T);
   const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
   for (int64_t c = 0; c < whole_columns; c += n) {
@@ -69,8 +63,8 @@ void transpose(Plane to, Plane from, int64_t rows, int64_t columns) {
   }
   const auto rest = [&](int64_t r, int64_t c, int64_t h, int64_t w) {
     if (h > 0 && w > 0) {
-      one_by_one<T>({to.at + r * to.row + c * size, to.row, size}, {from.at + r * size + c * from.column, size, from.column},
-                    h, w);
+      one_by_one<T>({to.at + r * to.row + c * size, to.row, size},
+                    {from.at + r * size + c * from.column, size, from.column}, h, w);
     }
   };
   rest(0, whole_columns, rows, columns - whole_columns);
@@ -88,15 +82,15 @@ void lines(int64_t line, Plane to, Plane from, int64_t rows, bool loose) {
     }
   } else if (loose && line <= 64) {  // whole vectors: what is too much is written over by the next row
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t b = 0; b < line; b += kVector) std::memcpy(to.at + r * to.row + b, from.at + r * from.row + b, kVector);
+      for (int64_t b = 0; b < line; b += kVector)
+        std::memcpy(to.at + r * to.row + b, from.at + r * from.row + b, kVector);
     }
   } else {
     for (int64_t r = 0; r < rows; ++r) std::memcpy(to.at + r * to.row, from.at + r * from.row, line);
   }
 }
 
-template <class T>
-void copy(Plane to, Plane from, int64_t rows, int64_t columns, bool loose) {
+template <class T> void copy(Plane to, Plane from, int64_t rows, int64_t columns, bool loose) {
   constexpr int64_t size = sizeof(T);
   if (from.column == size && to.column == size)
     lines(columns * size, to, from, rows, loose);

@@ -1,5 +1,5 @@
-// Row kernels of functors for float32, float64 and, through float32, the halves. Included inside the namespace of a SIMD
-// target, after simd.h and the functors.
+// Row kernels of functors for float32, float64 and, through float32, the halves. Included inside the namespace of a
+// SIMD target, after simd.h and the functors.
 
 /// One row: whole vectors, then the rest. In lists the stored type of each input; where's first is bool.
 template <class F, class Out, class... In, size_t... K>
@@ -48,9 +48,10 @@ GW_FN void apply_row(const F f, const Row& row, std::index_sequence<K...>) {
 template <class T> using Number = Vec<hn::ScalableTag<T>>;
 template <class T> using Truth = Mask<hn::ScalableTag<T>>;
 
-template <class F> inline constexpr int kInputs = std::is_invocable_v<F, Number<float>> ? 1
-    : std::is_invocable_v<F, Number<float>, Number<float>>                              ? 2
-                                                                                        : 3;
+template <class F>
+inline constexpr int kInputs = std::is_invocable_v<F, Number<float>>                  ? 1
+                               : std::is_invocable_v<F, Number<float>, Number<float>> ? 2
+                                                                                      : 3;
 template <class F> constexpr bool gives_mask() {
   if constexpr (kInputs<F> == 2)
     return std::is_same_v<std::invoke_result_t<F, Number<float>, Number<float>>, Truth<float>>;

@@ -11,8 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::engine::cpu::HWY_NAMESPACE {
 
-template <class... F>
-struct list {};
+template <class... F> struct list {};
 
 // The attribute on every function: GCC 12 forgets the region's target in templates that are not inlined (-O0 crashes).
 #undef GW_FN
@@ -23,7 +22,7 @@ struct list {};
 #include "engine/cpu/pointwise-inl.h"
 
 constexpr auto kTable = table_of(unary());
-std::span<const PointwiseRow> table() { return kTable; }
+std::span<const PointwiseRow> unary_table() { return kTable; }
 
 }  // namespace gradwire::engine::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -31,8 +30,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace gradwire::engine::cpu {
 
-HWY_EXPORT(table);
-std::span<const PointwiseRow> unary_rows() { return HWY_DYNAMIC_DISPATCH(table)(); }
+HWY_EXPORT(unary_table);
+std::span<const PointwiseRow> unary_rows() { return HWY_DYNAMIC_DISPATCH(unary_table)(); }
 
 }  // namespace gradwire::engine::cpu
 #endif

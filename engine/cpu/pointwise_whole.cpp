@@ -11,8 +11,7 @@
 namespace gradwire::engine::cpu {
 namespace {
 
-template <class... F>
-struct list {};
+template <class... F> struct list {};
 
 #include "engine/functors/unary.h"
 #include "engine/functors/binary.h"
@@ -20,16 +19,14 @@ struct list {};
 
 constexpr int64_t kWide = 64;
 
-template <class R>
-auto plain(R r) {
+template <class R> auto plain(R r) {
   if constexpr (std::is_same_v<R, bool>)
     return r;
   else
     return r.v;
 }
 /// In place, out is one of in: never another element of it.
-template <class Out, class F, class... In>
-inline void some(const F& f, Out* out, int64_t n, const In*... in) {
+template <class Out, class F, class... In> inline void some(const F& f, Out* out, int64_t n, const In*... in) {
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) out[j] = static_cast<Out>(f(in[j]...));
 }
@@ -50,10 +47,11 @@ void apply_row(const F& f, const Row& row, std::index_sequence<K...>) {
 }
 
 template <class F, class T>
-inline constexpr int kInputs = std::is_invocable_v<F, Int<T>> ? 1 : std::is_invocable_v<F, Int<T>, Int<T>> ? 2 : 3;
+inline constexpr int kInputs = std::is_invocable_v<F, Int<T>>           ? 1
+                               : std::is_invocable_v<F, Int<T>, Int<T>> ? 2
+                                                                        : 3;
 
-template <class F, class T>
-void kernel(const void* functor, const Row& row) {
+template <class F, class T> void kernel(const void* functor, const Row& row) {
   const F& f = *static_cast<const F*>(functor);
   using V = Int<T>;
   if constexpr (kInputs<F, T> == 1) {
@@ -68,8 +66,7 @@ void kernel(const void* functor, const Row& row) {
   }
 }
 
-template <class F>
-constexpr PointwiseRow row_of() {
+template <class F> constexpr PointwiseRow row_of() {
   PointwiseRow r{F::op, kInputs<F, int>, {}};
   if constexpr (has(F::on, Domain::boolean)) r.by_dtype[static_cast<int>(DType::boolean)] = kernel<F, bool>;
   if constexpr (has(F::on, Domain::integers)) {
@@ -82,8 +79,7 @@ constexpr PointwiseRow row_of() {
   return r;
 }
 
-template <class... A, class... B, class... C>
-constexpr auto table_of(list<A...>, list<B...>, list<C...>) {
+template <class... A, class... B, class... C> constexpr auto table_of(list<A...>, list<B...>, list<C...>) {
   return std::array{row_of<A>()..., row_of<B>()..., row_of<C>()...};
 }
 constexpr auto kTable = table_of(unary(), binary(), compare());

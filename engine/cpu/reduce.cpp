@@ -12,10 +12,10 @@
 namespace gradwire::engine::cpu {
 namespace {
 
-constexpr int64_t kPiece = 1024;      // elements that are added lane by lane before the cascade
-constexpr int64_t kGroup = 65536;     // elements of a task
-constexpr int64_t kColumns = 1024;    // of a tile of kept columns
-constexpr int64_t kDeep = 16;         // additions into a tile before it moves up a level
+constexpr int64_t kPiece = 1024;    // elements that are added lane by lane before the cascade
+constexpr int64_t kGroup = 65536;   // elements of a task
+constexpr int64_t kColumns = 1024;  // of a tile of kept columns
+constexpr int64_t kDeep = 16;       // additions into a tile before it moves up a level
 constexpr int kLevels = 4;
 
 /// Dimensions of a walk, innermost first.
@@ -44,12 +44,10 @@ struct Place {
   }
 };
 
-template <class T>
-using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, Computed<T>>;
+template <class T> using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, Computed<T>>;
 
 /// n <= kColumns elements as the type they are added in: where they are, or converted into `buffer`.
-template <class T>
-const Sum<T>* seen(const char* p, int64_t stride, int64_t n, Sum<T>* buffer) {
+template <class T> const Sum<T>* seen(const char* p, int64_t stride, int64_t n, Sum<T>* buffer) {
   const auto* in = reinterpret_cast<const T*>(p);
   if (stride == sizeof(T)) {
     if constexpr (std::is_same_v<T, Sum<T>>) return in;
@@ -58,13 +56,13 @@ const Sum<T>* seen(const char* p, int64_t stride, int64_t n, Sum<T>* buffer) {
     else
       for (int64_t i = 0; i < n; ++i) buffer[i] = static_cast<Sum<T>>(in[i]);
   } else {
-    for (int64_t i = 0; i < n; ++i, p += stride) buffer[i] = static_cast<Sum<T>>(computed(*reinterpret_cast<const T*>(p)));
+    for (int64_t i = 0; i < n; ++i, p += stride)
+      buffer[i] = static_cast<Sum<T>>(computed(*reinterpret_cast<const T*>(p)));
   }
   return buffer;
 }
 
-template <class T, class Out>
-void store(char* out, Sum<T> s, double scale) {
+template <class T, class Out> void store(char* out, Sum<T> s, double scale) {
   if constexpr (std::is_integral_v<T>)
     *reinterpret_cast<int64_t*>(out) = static_cast<int64_t>(s);
   else
@@ -195,8 +193,7 @@ void sum_columns(const char* in, char* out, const Walk& kept, const Walk& reduce
   }
 }
 
-template <class T, class Out>
-void sum_as(const View& out, const View& in, double scale) {
+template <class T, class Out> void sum_as(const View& out, const View& in, double scale) {
   View wide = out;  // as large as in
   int64_t strides[kMaxDims];
   for (int d = 0; d < in.ndim; ++d) strides[d] = out.shape[d] == in.shape[d] ? out.strides[d] : 0;

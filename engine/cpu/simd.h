@@ -1,6 +1,5 @@
 // The words of engine/math.h for Highway vectors. Included inside the namespace of a SIMD target, as the functors are.
 
-
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class D> struct Mask { hn::Mask<D> m; };
@@ -105,7 +104,9 @@ template <class D> GW_FN Vec<D> log(Vec<D> x) {
 
 /// A parameter of an operator.
 template <class V> GW_FN V scalar(const Scalar& s) {
-  return V(s.kind == Category::floating ? s.f : s.kind == Category::integer ? static_cast<double>(s.i) : (s.b ? 1.0 : 0.0));
+  return V(s.kind == Category::floating  ? s.f
+           : s.kind == Category::integer ? static_cast<double>(s.i)
+                                         : (s.b ? 1.0 : 0.0));
 }
 
 template <class D> GW_FN Vec<D> div_trunc(Vec<D> a, Vec<D> b) { return Vec<D>(hn::Trunc((a / b).v)); }
