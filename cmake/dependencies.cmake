@@ -17,7 +17,7 @@ if(GRADWIRE_OPENMP)
   find_package(OpenMP REQUIRED)
   target_link_libraries(teams INTERFACE OpenMP::OpenMP_CXX)
 else()
-  target_compile_options(teams INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd;-Wno-unknown-pragmas>")
+  target_compile_options(teams INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd;-Wno-unknown-pragmas;-Wno-unused>")
 endif()
 
 # numbers: what the engine computes with
