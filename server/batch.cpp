@@ -92,7 +92,7 @@ class BatchTask final : public Task {
       ++at_;
       return true;
     }
-    read_ = backward_ ? Read::all : Read::none;
+    if (!backward_) read_ = false, arg_ = reader_.arg, integer_ = reader_.integer;
     try {
       if (cancelled_->load(std::memory_order_relaxed)) throw Error(Code::cancelled, "the batch was cancelled");
       if (!backward_ && !begin(s, c)) return ++at_, true;
@@ -134,9 +134,8 @@ class BatchTask final : public Task {
 
   void read(const OpCall& c) {
     args_.clear();
-    read_ = Read::begun;
     for (int i = 0; i < c.args; ++i) args_.push_back(reader_.read());
-    read_ = Read::all;
+    read_ = true;
   }
 
   void upload(State& s, const OpCall& c) {
@@ -203,9 +202,9 @@ class BatchTask final : public Task {
       if (l.file < batch_.texts.size()) e.at(Where{batch_.texts[l.file], l.line});
     }
     error_ = std::move(e);
-    // A call whose arguments could not be read leaves no place to go on from.
-    if (read_ == Read::begun) lost_ = true;
-    if (read_ == Read::none) skip(c);
+    if (read_) return;
+    reader_.arg = arg_, reader_.integer = integer_;
+    skip(c);
   }
 
   void fetch(State& s) {
@@ -260,8 +259,9 @@ class BatchTask final : public Task {
   size_t at_ = 0;
   int quick_ = 1;
   bool started_ = false, skipped_ = false;
-  enum class Read { none, begun, all } read_ = Read::none;  // how much of the call's arguments
-  bool lost_ = false;                                       // the place of the next call's arguments is unknown
+  size_t arg_ = 0, integer_ = 0;  // where the arguments of the call begin
+  bool read_ = false;             // all of them have been read
+  bool lost_ = false;             // where those of the next call begin is unknown
 };
 
 }  // namespace

@@ -30,7 +30,8 @@ TEST_CASE("without options it serves loopback on the default ports", "[server][o
   CHECK(s.options.threads >= 1);
 }
 
-TEST_CASE("the start matrix: an address beyond loopback needs both protections or both switches", "[server][options][T34]") {
+TEST_CASE("the start matrix: an address beyond loopback needs both protections or both switches",
+          "[server][options][T34]") {
   int combinations = 0, refused = 0;
   for (const std::string address : {"127.0.0.1:0", "127.8.9.10:0", "[::1]:0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
     for (const bool token : {false, true}) {
@@ -77,8 +78,9 @@ TEST_CASE("every listener is under the bind rule", "[server][options][T34]") {
 }
 
 TEST_CASE("an address that is none is refused before a port opens", "[server][options]") {
-  for (const std::string bad : {"7421", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.1:80", "::1:80", "[::1]", "example.org:80",
-                                "127.0.0.1:80x", " 127.0.0.1:80", "[127.0.0.1]:80", "[::1%lo]:80", "0177.0.0.1:80"}) {
+  for (const std::string bad :
+       {"7421", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.1:80", "::1:80", "[::1]",
+        "example.org:80", "127.0.0.1:80x", " 127.0.0.1:80", "[127.0.0.1]:80", "[::1%lo]:80", "0177.0.0.1:80"}) {
     CAPTURE(bad);
     CHECK(start({"--http", bad}).exit_code == 78);
   }
@@ -87,9 +89,12 @@ TEST_CASE("an address that is none is refused before a port opens", "[server][op
 }
 
 TEST_CASE("an option comes from the command line, else the config file, else the environment", "[server][options]") {
-  const auto file = std::filesystem::temp_directory_path() / ("gradwire_options_" + std::to_string(::getpid()) + ".toml");
-  std::ofstream(file) << "lanes = 3\nsession-memory = \"2GiB\"\ninsecure-no-tls = true\nallowed-host = [\"a.example\", \"b.example\"]\n";
-  const std::map<std::string, std::string> env{{"GRADWIRE_LANES", "5"}, {"GRADWIRE_SESSION_TENSORS", "77"}, {"GRADWIRE_INSECURE_NO_AUTH", "true"}};
+  const auto file =
+      std::filesystem::temp_directory_path() / ("gradwire_options_" + std::to_string(::getpid()) + ".toml");
+  std::ofstream(file) << "lanes = 3\nsession-memory = \"2GiB\"\ninsecure-no-tls = true\nallowed-host = [\"a.example\", "
+                         "\"b.example\"]\n";
+  const std::map<std::string, std::string> env{
+      {"GRADWIRE_LANES", "5"}, {"GRADWIRE_SESSION_TENSORS", "77"}, {"GRADWIRE_INSECURE_NO_AUTH", "true"}};
   StartUp s = start({"--config", file.string()}, env);
   CHECK(s.err == "");
   CHECK(s.options.lanes == 3);
@@ -131,7 +136,8 @@ TEST_CASE("a server with a free HTTP port takes a free probe port unless one is 
 TEST_CASE("help shows every option and how to begin; check-config says whether it would start", "[server][options]") {
   const StartUp help = start({"--help"});
   CHECK(help.exit_code == 0);
-  for (const char* word : {"--rpc", "--token-file", "--insecure-no-tls", "--session-memory", "GRADWIRE_", "check-config", "curl"}) {
+  for (const char* word :
+       {"--rpc", "--token-file", "--insecure-no-tls", "--session-memory", "GRADWIRE_", "check-config", "curl"}) {
     CHECK_THAT(help.out, ContainsSubstring(word));
   }
   CHECK(start({"check-config"}).exit_code == 0);

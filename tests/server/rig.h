@@ -28,7 +28,8 @@ class TestClock final : public Clock {
 
 /// A Service with all below it.
 struct Rig {
-  explicit Rig(Options o = {}, int lanes = 2) : options(std::move(o)), executor(clock, metrics, lanes, 1), service(options, executor, clock, metrics) {}
+  explicit Rig(Options o = {}, int lanes = 2)
+      : options(std::move(o)), executor(clock, metrics, lanes, 1), service(options, executor, clock, metrics) {}
   Options options;
   Clock clock;
   Metrics metrics;
@@ -42,8 +43,7 @@ struct Rig {
 };
 
 /// What `start(done)` calls back with.
-template <class R, class F>
-R wait(F start) {
+template <class R, class F> R wait(F start) {
   std::promise<R> promise;
   auto future = promise.get_future();
   start(Done<R>([&promise](R r) { promise.set_value(std::move(r)); }));
@@ -55,7 +55,9 @@ using Answer = std::shared_ptr<const Outcome>;
 /// Writes batches as a client would.
 struct BatchMaker {
   Batch b;
-  explicit BatchMaker(uint64_t seq, uint64_t epoch = 1, uint64_t acked = 0) { b.seq = seq, b.epoch = epoch, b.acked = acked; }
+  explicit BatchMaker(uint64_t seq, uint64_t epoch = 1, uint64_t acked = 0) {
+    b.seq = seq, b.epoch = epoch, b.acked = acked;
+  }
   static Arg tensor(uint64_t id, Part part = Part::value) {
     Arg a;
     a.kind = ArgKind::tensor, a.id = id, a.part = part;
