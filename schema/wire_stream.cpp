@@ -381,7 +381,7 @@ void Stream::taskFailed(kj::Exception&& e) { broken(kj::mv(e)); }
 // ---- waiting for room, and what must live until it is written
 
 kj::Promise<void> Stream::when_writable() {
-  if (waiters_.empty() && queued() <= limits_.queued_bytes) return kj::READY_NOW;
+  if (writable()) return kj::READY_NOW;
   auto paf = kj::newPromiseAndFulfiller<void>();
   waiters_.push_back(kj::mv(paf.fulfiller));
   return kj::mv(paf.promise);

@@ -95,6 +95,7 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
   /// Bytes taken and not yet written, here and (if set) in the queue of the network above.
   size_t queued() const { return unsent_ + (queued_above ? queued_above() : 0); }
   std::function<size_t()> queued_above;
+  bool writable() const { return waiters_.empty() && queued() <= limits_.queued_bytes; }
   /// At once while no more is queued than the limit allows, else one after the other as the queue drains.
   kj::Promise<void> when_writable();
 
