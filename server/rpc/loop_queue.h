@@ -49,8 +49,8 @@ class LoopQueue : public std::enable_shared_from_this<LoopQueue> {
   bool run_all();
 
   /// Loop thread: `done` may then be called on any thread; one that is dropped without a call rejects the promise.
-  template <class T> kj::Promise<T> expect(Done<T>& done) {
-    auto paf = kj::newPromiseAndFulfiller<T>();
+  template <class T> kj::Promise<std::unique_ptr<T>> expect(Done<T>& done) {
+    auto paf = kj::newPromiseAndFulfiller<std::unique_ptr<T>>();
     done = Done<T>(Ticket<T>{shared_from_this(), std::make_unique<Answer<T>>(kj::mv(paf.fulfiller))});
     return kj::mv(paf.promise);
   }
