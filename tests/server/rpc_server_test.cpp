@@ -301,19 +301,28 @@ TEST_CASE("a closed session answers closed", "[server][rpc]") {
 
 TEST_CASE("a connection that is gone leaves its sessions to their lease", "[server][rpc][T45]") {
   Options o = loopback();
-  o.ttl_seconds = 1;
-  RpcRig rig({}, o);
+  o.ttl_seconds = 10;
+  TestClock clock;
+  Metrics metrics;
+  Executor executor(clock, metrics, 1, 1);
+  Service service(o, executor, clock, metrics);
+  RpcServer server(service);
   auto loop = kj::setupAsyncIo();
   {
-    RpcClient client(loop, rig.address());
+    RpcClient client(loop, server.address());
     auto session = client.open();
     client.wait(send(session, BatchMaker(1).upload(1, {1}).b));
-    rig.service.sweep();
-    CHECK(rig.service.list().size() == 1);
+    clock.advance(std::chrono::seconds(11));
+    service.sweep();
+    CHECK(service.list().size() == 1);  // attached: it lives
   }
+  // When the server has seen the end, the lease begins.
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!rig.service.list().empty() && std::chrono::steady_clock::now() < until) rig.service.sweep();
-  CHECK(rig.service.list().empty());
+  while (!service.list().empty() && std::chrono::steady_clock::now() < until) {
+    clock.advance(std::chrono::seconds(11));
+    service.sweep();
+  }
+  CHECK(service.list().empty());
 }
 
 TEST_CASE("whatever a method throws fails this call alone", "[server][rpc][T7]") {
@@ -346,8 +355,8 @@ TEST_CASE("whatever a method throws fails this call alone", "[server][rpc][T7]")
   auto session = client.open();
   std::vector<capnp::DynamicCapability::Client> targets;
   targets.emplace_back(client.login());
-  targets.emplace_back(gate);
-  targets.emplace_back(session);
+  targets.emplace_back(wire::Gate::Client(gate));
+  targets.emplace_back(wire::Session::Client(session));
   for (const auto& name : methods) {
     for (kind = 0; kind < 4; ++kind) {
       CAPTURE(name, kind);
