@@ -62,24 +62,24 @@ struct Value {
 };
 
 /// A tensor or a number, and the line of the program that wrote it: the converting constructors take the line of their
-/// caller, so that `a + 2` knows where it stands.
+/// caller, so that `a + 2` knows where it stands. Borrows the tensor for the duration of the call.
 template <class T>
 class Operand {
  public:
-  Operand(const T& t, std::source_location at = std::source_location::current()) : tensor_(t), at_(at) {}
+  Operand(const T& t, std::source_location at = std::source_location::current()) : tensor_(&t), at_(at) {}
   template <class N>
     requires std::is_arithmetic_v<N>
   Operand(N n, std::source_location at = std::source_location::current()) : scalar_(n), at_(at) {}
   Operand(Scalar s, std::source_location at = std::source_location::current()) : scalar_(s), at_(at) {}
 
-  bool is_tensor() const { return static_cast<bool>(tensor_); }
-  const T& tensor() const { return tensor_; }
+  bool is_tensor() const { return tensor_ != nullptr; }
+  const T& tensor() const { return *tensor_; }
   Scalar scalar() const { return scalar_; }
   const std::source_location& at() const { return at_; }
-  Value<T> value() const { return is_tensor() ? Value<T>(tensor_) : Value<T>(scalar_); }
+  Value<T> value() const { return is_tensor() ? Value<T>(*tensor_) : Value<T>(scalar_); }
 
  private:
-  T tensor_;
+  const T* tensor_ = nullptr;
   Scalar scalar_;
   std::source_location at_;
 };
@@ -109,8 +109,9 @@ class IndexItem {
   std::vector<int64_t> values;
 
   IndexItem() = default;
-  IndexItem(int64_t i) : kind(ArgKind::integer), integer(i) {}
-  IndexItem(int i) : IndexItem(int64_t{i}) {}
+  template <class I>
+    requires(std::is_integral_v<I> && !std::is_same_v<I, bool>)
+  IndexItem(I i) : kind(ArgKind::integer), integer(static_cast<int64_t>(i)) {}
   IndexItem(bool b) : kind(ArgKind::boolean), integer(b) {}
   IndexItem(Slice s) : kind(ArgKind::slice), slice(s) {}
   IndexItem(Ellipsis) : kind(ArgKind::ellipsis) {}
