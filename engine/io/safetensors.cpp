@@ -23,7 +23,10 @@ constexpr Word kWords[] = {{"BOOL", DType::boolean}, {"U8", DType::uint8},      
                            {"F16", DType::float16},  {"BF16", DType::bfloat16}, {"F32", DType::float32},
                            {"F64", DType::float64}};
 
-std::string clip(std::string_view s) { return "'" + std::string(s.substr(0, 60)) + "'"; }
+std::string clip(std::string_view s) {
+  std::string t(1, '\'');
+  return t.append(s.substr(0, 60)).append(1, '\'');
+}
 
 void append_utf8(std::string& to, uint32_t c) {
   if (c < 0x80) {

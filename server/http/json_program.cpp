@@ -20,7 +20,10 @@ using Kind = Doc::Kind;
 
 [[noreturn]] void fail(const std::string& why) { throw Error(Code::bad_program, why); }
 
-std::string quoted(std::string_view s) { return "'" + std::string(s.substr(0, 80)) + "'"; }
+std::string quoted(std::string_view s) {
+  std::string t(1, '\'');
+  return t.append(s.substr(0, 80)).append(1, '\'');
+}
 
 bool is_non_finite(Doc::Ref v) {
   return v.is(Kind::string) && (v.text() == "NaN" || v.text() == "Infinity" || v.text() == "-Infinity");
