@@ -41,9 +41,17 @@ inline constexpr size_t kShortJson = size_t{64} << 10;
 /// What a handler sees of one request. On the loop's thread.
 class Exchange {
  public:
-  Exchange(const Head& h, std::span<const std::string> p, Service& s, Scribe& w, std::shared_ptr<Gate> g)
-      : head(h), params(p), service(s), scribe(w), gate(std::move(g)), unread(h.content_length.value_or(0)) {}
-  virtual ~Exchange() = default;
+  /// `all_held`: bytes of JSON of all requests in hand, on this loop.
+  Exchange(const Head& h, std::span<const std::string> p, Service& s, Scribe& w, std::shared_ptr<Gate> g,
+           size_t& all_held)
+      : head(h),
+        params(p),
+        service(s),
+        scribe(w),
+        gate(std::move(g)),
+        unread(h.content_length.value_or(0)),
+        all_held_(all_held) {}
+  virtual ~Exchange() { all_held_ -= held_; }
 
   const Head& head;
   std::span<const std::string> params;  // what stands for {…} in the route's pattern, in order
@@ -56,6 +64,17 @@ class Exchange {
   virtual Async<void> read(std::span<std::byte> to) = 0;
   /// Sends the answers of earlier requests that still wait here.
   virtual Async<void> flush() = 0;
+  /// Counts a text of this size until the request is answered. Throws Error{overloaded} where all of them are too many.
+  void hold(size_t bytes) {
+    if (all_held_ + bytes > kMaxHeld) throw Error(Code::overloaded, "too much JSON is in hand");
+    all_held_ += bytes;
+    held_ += bytes;
+  }
+
+ private:
+  static constexpr size_t kMaxHeld = size_t{512} << 20;
+  size_t& all_held_;
+  size_t held_ = 0;
 };
 
 /// Awaits what start(Done<R>) sets off, while earlier answers go out.

@@ -93,7 +93,7 @@ std::string operation(const Route& r) {
             ",\"content\":" + content(r.in, r.body == Body::tensor) + "}";
   }
   const auto response = [&](int status, const std::string& what) {
-    return "\"" + std::to_string(status) + "\":{\"description\":" + what + "}";
+    return std::string("\"").append(std::to_string(status)) + "\":{\"description\":" + what + "}";
   };
   std::string good = "\"done\"";
   if (r.gives == Gives::text) good += ",\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}}}";
@@ -121,7 +121,7 @@ std::string document() {
       first = false;
       std::string method = same.method;
       for (char& c : method) c = static_cast<char>(c | 0x20);
-      text += "\"" + method + "\":" + operation(same);
+      text += std::string("\"").append(method) + "\":" + operation(same);
     }
     text += '}';
   }

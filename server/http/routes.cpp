@@ -197,8 +197,9 @@ Async<std::string> read_json_body(Exchange& x) {
   std::string body;
   constexpr size_t kStep = size_t{1} << 20;  // memory follows what has arrived, not what was announced
   while (x.unread > 0) {
-    const size_t have = body.size();
-    body.resize(have + std::min<size_t>(kStep, x.unread));
+    const size_t have = body.size(), step = std::min<size_t>(kStep, x.unread);
+    x.hold(step);
+    body.resize(have + step);
     co_await x.read(std::as_writable_bytes(std::span(body)).subspan(have));
   }
   co_return body;

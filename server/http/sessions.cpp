@@ -69,6 +69,7 @@ Async<Answer> result_answer(Exchange& x, ProgramResult result) {
     return body;
   };
   std::string body = co_await by_size<std::string>(x, size, write);
+  x.hold(body.size());
   co_return Answer::json(std::move(body));
 }
 

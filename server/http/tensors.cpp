@@ -192,6 +192,7 @@ Async<Answer> get_tensor(Exchange& x) {
       return body;
     };
     answer.body = co_await by_size<std::string>(x, value.bytes.size, write);
+    x.hold(answer.body.size());
     co_return answer;
   }
   if (answer.type == kNpy) {
