@@ -68,7 +68,19 @@ template <class T> class [[nodiscard]] Async {
   }
   /// Runs up to the first suspension; for a coroutine that nobody awaits.
   void start() { handle_.resume(); }
-  bool done() const { return !handle_ || handle_.done(); }
+  /// Awaits the end of a coroutine that start() has begun.
+  auto join() {
+    struct Join {
+      Handle h;
+      bool await_ready() const noexcept { return h.done(); }
+      void await_suspend(std::coroutine_handle<> caller) { h.promise().caller = caller; }
+      T await_resume() {
+        if (h.promise().thrown) std::rethrow_exception(h.promise().thrown);
+        return h.promise().take();
+      }
+    };
+    return Join{handle_};
+  }
 
   bool await_ready() const noexcept { return false; }
   /// A coroutine that finishes at once costs no stack: its caller goes on from here.

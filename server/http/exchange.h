@@ -38,32 +38,33 @@ Answer error_answer(const Error&);
 /// JSON texts longer than this are read and written by the scribe.
 inline constexpr size_t kShortJson = size_t{64} << 10;
 
+/// How coroutines of the loop reach the other threads.
+class Turn {
+ public:
+  Turn(Service& s, Scribe& w, std::shared_ptr<Gate> g) : service(s), scribe(w), gate(std::move(g)) {}
+  virtual ~Turn() = default;
+  Service& service;
+  Scribe& scribe;
+  std::shared_ptr<Gate> gate;
+  /// Sends the answers of earlier requests that still wait.
+  virtual Async<void> flush() = 0;
+};
+
 /// What a handler sees of one request. On the loop's thread.
-class Exchange {
+class Exchange : public Turn {
  public:
   /// `all_held`: bytes of JSON of all requests in hand, on this loop.
   Exchange(const Head& h, std::span<const std::string> p, Service& s, Scribe& w, std::shared_ptr<Gate> g,
            size_t& all_held)
-      : head(h),
-        params(p),
-        service(s),
-        scribe(w),
-        gate(std::move(g)),
-        unread(h.content_length.value_or(0)),
-        all_held_(all_held) {}
-  virtual ~Exchange() { all_held_ -= held_; }
+      : Turn(s, w, std::move(g)), head(h), params(p), unread(h.content_length.value_or(0)), all_held_(all_held) {}
+  ~Exchange() override { all_held_ -= held_; }
 
   const Head& head;
   std::span<const std::string> params;  // what stands for {…} in the route's pattern, in order
-  Service& service;
-  Scribe& scribe;
-  std::shared_ptr<Gate> gate;
-  uint64_t unread;  // bytes of the body to come
+  uint64_t unread;                      // bytes of the body to come
 
   /// The body's next bytes, exactly that many. Throws Error{slow_request}; the caller keeps within `unread`.
   virtual Async<void> read(std::span<std::byte> to) = 0;
-  /// Sends the answers of earlier requests that still wait here.
-  virtual Async<void> flush() = 0;
   /// Counts a text of this size until the request is answered. Throws Error{overloaded} where all of them are too many.
   void hold(size_t bytes) {
     if (all_held_ + bytes > kMaxHeld) throw Error(Code::overloaded, "too much JSON is in hand");
@@ -78,7 +79,7 @@ class Exchange {
 };
 
 /// Awaits what start(Done<R>) sets off, while earlier answers go out.
-template <class R, class F> Async<R> call(Exchange& x, F start) {
+template <class R, class F> Async<R> call(Turn& x, F start) {
   Pending<R> pending(x.gate, std::move(start));
   co_await x.flush();
   co_return co_await pending;
@@ -92,7 +93,7 @@ inline void value_or_throw(Result<void> r) {
 }
 
 /// Runs f, which returns an R or throws Error: at once where `size` bytes of JSON are few, else on the scribe.
-template <class R, class F> Async<R> by_size(Exchange& x, size_t size, F f) {
+template <class R, class F> Async<R> by_size(Turn& x, size_t size, F f) {
   if (size <= kShortJson) co_return f();
   auto start = [&x, &f](Done<Result<R>> done) {
     struct Task {

@@ -417,17 +417,22 @@ std::shared_ptr<const Program> read_program(Doc::Ref v, DType floating, Use use)
   return p;
 }
 
+bool read_feeds_member(std::string_view key, Doc::Ref value, DType floating, Feeds& feeds) {
+  if (key == "inputs") {
+    feeds.inputs = read_inputs(value, floating, nullptr);
+  } else if (key == "fetch") {
+    feeds.fetch = strings(value, "fetch");
+  } else {
+    return false;
+  }
+  return true;
+}
+
 Feeds read_feeds(Doc::Ref v, DType floating) {
   if (!v.is(Kind::object)) fail(std::string("a run is an object, got ") + describe(v.kind()));
   Feeds feeds;
   each_member(v, [&](std::string_view key, Doc::Ref value) {
-    if (key == "inputs") {
-      feeds.inputs = read_inputs(value, floating, nullptr);
-    } else if (key == "fetch") {
-      feeds.fetch = strings(value, "fetch");
-    } else {
-      fail("unknown field " + quoted(key) + " of a run");
-    }
+    if (!read_feeds_member(key, value, floating, feeds)) fail("unknown field " + quoted(key) + " of a run");
   });
   return feeds;
 }

@@ -29,6 +29,8 @@ struct Feeds {
   std::vector<std::string> fetch;
 };
 Feeds read_feeds(Doc::Ref, DType floating);
+/// One member of it; false where the key is another.
+bool read_feeds_member(std::string_view key, Doc::Ref value, DType floating, Feeds&);
 
 /// Runs a program's JSON text in a session of its own, and answers with JSON text; for Service::run_json. The service
 /// outlives the function.

@@ -199,6 +199,11 @@ void write_info(std::string& to, std::string_view name, const TensorInfo& t) {
 }
 
 void write_result(std::string& to, const ProgramResult& r) {
+  write_result(to, r, [](std::string& t, std::string_view, const TensorValue& v) { write_tensor(t, v); });
+}
+
+void write_result(std::string& to, const ProgramResult& r,
+                  const std::function<void(std::string&, std::string_view, const TensorValue&)>& tensor) {
   to += "{\"tensors\":{";
   std::unordered_set<std::string_view> seen;  // a name that is fetched twice is one key
   for (const auto& [name, value] : r.tensors) {
@@ -207,7 +212,7 @@ void write_result(std::string& to, const ProgramResult& r) {
     write_text(to, name);
     to += ':';
     if (value) {
-      write_tensor(to, *value);
+      tensor(to, name, *value);
     } else {
       to += "null";
     }

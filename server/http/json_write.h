@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,9 @@ void write_tensor(std::string& to, const TensorValue&);
 void write_info(std::string& to, std::string_view name, const TensorInfo&);
 /// {"tensors": {…}, "warnings": […]}
 void write_result(std::string& to, const ProgramResult&);
+/// The same, with each tensor written by `tensor`(to, name, value).
+void write_result(std::string& to, const ProgramResult&,
+                  const std::function<void(std::string&, std::string_view, const TensorValue&)>& tensor);
 void write_session(std::string& to, const SessionInfo&);
 /// {"code", "message", "step", "op"}
 void write_error(std::string& to, const Error&);
