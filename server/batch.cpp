@@ -59,9 +59,21 @@ class BatchTask final : public Task {
   }
 
  private:
+  /// Asked between the nodes of a backward.
+  struct Pause {
+    const Core& core;
+    Clock::time_point until;
+    const std::atomic<bool>& cancelled;
+    static bool due(void* p) {
+      const auto& pause = *static_cast<const Pause*>(p);
+      return pause.cancelled.load(std::memory_order_relaxed) || pause.core.closing.load(std::memory_order_relaxed) ||
+             pause.core.shared.clock.now() >= pause.until;
+    }
+  };
+
   void start(State& s) {
     started_ = true;
-    engine::collect(s.cx);
+    s.cx.pool.collect();
     if (s.failure && batch_.epoch <= s.failed_epoch) {
       error_ = s.failure;
       skipped_ = true;
@@ -92,12 +104,13 @@ class BatchTask final : public Task {
       ++at_;
       return true;
     }
-    read_ = backward_ ? Read::all : Read::none;
+    if (!backward_) read_ = false, arg_ = reader_.arg, integer_ = reader_.integer;
     try {
       if (cancelled_->load(std::memory_order_relaxed)) throw Error(Code::cancelled, "the batch was cancelled");
       if (!backward_ && !begin(s, c)) return ++at_, true;
       if (backward_) {
-        const bool ended = backward_->step(until);
+        Pause pause{*core_, until, *cancelled_};
+        const bool ended = backward_->step(Pause::due, &pause);
         if (!ended && core_->shared.clock.now() - begun_ > kOpDeadline)
           throw Error(Code::deadline_exceeded, "an operator may take 60 s");
         if (!ended) return false;
@@ -134,9 +147,8 @@ class BatchTask final : public Task {
 
   void read(const OpCall& c) {
     args_.clear();
-    read_ = Read::begun;
     for (int i = 0; i < c.args; ++i) args_.push_back(reader_.read());
-    read_ = Read::all;
+    read_ = true;
   }
 
   void upload(State& s, const OpCall& c) {
@@ -152,7 +164,7 @@ class BatchTask final : public Task {
     engine::Tensor t;
     if (a[2].kind == ArgKind::text) {
       t = engine::from_bytes(s.cx, a[0].dtype, shape, std::as_bytes(std::span(a[2].text, a[2].count)));
-      if (requires_grad) engine::set_requires_grad(t, true);
+      if (requires_grad) engine::require_grad(t);
     } else if (a[2].kind == ArgKind::integer) {
       const auto room = core_->take_upload(static_cast<uint64_t>(a[2].i));
       if (!room) throw Error(Code::bad_program, "there is no upload " + std::to_string(a[2].i));
@@ -196,16 +208,16 @@ class BatchTask final : public Task {
   }
 
   void note(Error e, const OpCall& c) {
-    if (e.op().empty() && c.op < OpCall::kUpload) e.of(std::string(engine::op_name(c.op)));
+    if (e.op().empty() && c.op < OpCall::kUpload) e.of(engine::op_name(c.op));
     e.at(batch_.seq, static_cast<int64_t>(at_));
     if (c.line && c.line <= batch_.lines.size()) {
       const Batch::Line& l = batch_.lines[c.line - 1];
       if (l.file < batch_.texts.size()) e.at(Where{batch_.texts[l.file], l.line});
     }
     error_ = std::move(e);
-    // A call whose arguments could not be read leaves no place to go on from.
-    if (read_ == Read::begun) lost_ = true;
-    if (read_ == Read::none) skip(c);
+    if (read_) return;
+    reader_.arg = arg_, reader_.integer = integer_;
+    skip(c);
   }
 
   void fetch(State& s) {
@@ -260,8 +272,9 @@ class BatchTask final : public Task {
   size_t at_ = 0;
   int quick_ = 1;
   bool started_ = false, skipped_ = false;
-  enum class Read { none, begun, all } read_ = Read::none;  // how much of the call's arguments
-  bool lost_ = false;                                       // the place of the next call's arguments is unknown
+  size_t arg_ = 0, integer_ = 0;  // where the arguments of the call begin
+  bool read_ = false;             // all of them have been read
+  bool lost_ = false;             // where those of the next call begin is unknown
 };
 
 }  // namespace
