@@ -1,0 +1,122 @@
+#include "engine/cpu/pack.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace gradwire::engine::cpu {
+namespace {
+
+constexpr int64_t kVector = 16;  // bytes: every 64-bit machine has such registers
+
+template <class T> struct Square {
+  static constexpr int kSide = kVector / sizeof(T);
+  typedef T V __attribute__((vector_size(kVector)));
+  typedef T Loose __attribute__((vector_size(kVector), aligned(1), may_alias));
+};
+
+template <class V, size_t... I> V low(V a, V b, std::index_sequence<I...>) {
+  constexpr int n = sizeof...(I);
+  return __builtin_shufflevector(a, b, (I % 2 ? n + static_cast<int>(I) / 2 : static_cast<int>(I) / 2)...);
+}
+template <class V, size_t... I> V high(V a, V b, std::index_sequence<I...>) {
+  constexpr int n = sizeof...(I);
+  return __builtin_shufflevector(a, b, (n / 2 + (I % 2 ? n + static_cast<int>(I) / 2 : static_cast<int>(I) / 2))...);
+}
+
+/// A square of kSide lines of 16 bytes, transposed: each step interleaves line i with line i + kSide / 2.
+template <class T> void transpose_square(char* to, int64_t to_line, const char* from, int64_t from_line) {
+  using S = Square<T>;
+  using V = typename S::V;
+  constexpr int n = S::kSide;
+  V v[n], w[n];
+  for (int i = 0; i < n; ++i) v[i] = *reinterpret_cast<const typename S::Loose*>(from + i * from_line);
+  for (int step = 1; step < n; step *= 2) {
+    for (int i = 0; i < n / 2; ++i) {
+      w[2 * i] = low(v[i], v[i + n / 2], std::make_index_sequence<n>());
+      w[2 * i + 1] = high(v[i], v[i + n / 2], std::make_index_sequence<n>());
+    }
+    for (int i = 0; i < n; ++i) v[i] = w[i];
+  }
+  for (int i = 0; i < n; ++i) *reinterpret_cast<typename S::Loose*>(to + i * to_line) = v[i];
+}
+
+template <class T> void one_by_one(Plane to, Plane from, int64_t rows, int64_t columns) {
+  if (std::abs(from.row) < std::abs(from.column) && (from.row != 0 || std::abs(to.row) < std::abs(to.column))) {
+    std::swap(to.row, to.column), std::swap(from.row, from.column), std::swap(rows, columns);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const char* in = from.at + r * from.row;
+    char* out = to.at + r * to.row;
+    for (int64_t c = 0; c < columns; ++c, in += from.column, out += to.column) std::memcpy(out, in, sizeof(T));
+  }
+}
+
+template <class T> void transpose(Plane to, Plane from, int64_t rows, int64_t columns) {
+  constexpr int64_t n = Square<T>::kSide, size = sizeof(T);
+  const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
+  for (int64_t c = 0; c < whole_columns; c += n) {
+    for (int64_t r = 0; r < whole_rows; r += n) {
+      transpose_square<T>(to.at + r * to.row + c * size, to.row, from.at + r * size + c * from.column, from.column);
+    }
+  }
+  const auto rest = [&](int64_t r, int64_t c, int64_t h, int64_t w) {
+    if (h > 0 && w > 0) {
+      one_by_one<T>({to.at + r * to.row + c * size, to.row, size},
+                    {from.at + r * size + c * from.column, size, from.column}, h, w);
+    }
+  };
+  rest(0, whole_columns, rows, columns - whole_columns);
+  rest(whole_rows, 0, rows - whole_rows, whole_columns);
+}
+
+/// Row after row, each contiguous on both sides.
+void lines(int64_t line, Plane to, Plane from, int64_t rows, bool loose) {
+  if (from.row == 0 && to.row == line && rows > 1) {  // one line again and again: double what is there
+    std::memcpy(to.at, from.at, line);
+    for (int64_t done = line, all = line * rows; done < all;) {
+      const int64_t n = std::min(done, all - done);
+      std::memcpy(to.at + done, to.at, n);
+      done += n;
+    }
+  } else if (loose && line <= 64) {  // whole vectors: what is too much is written over by the next row
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t b = 0; b < line; b += kVector)
+        std::memcpy(to.at + r * to.row + b, from.at + r * from.row + b, kVector);
+    }
+  } else {
+    for (int64_t r = 0; r < rows; ++r) std::memcpy(to.at + r * to.row, from.at + r * from.row, line);
+  }
+}
+
+template <class T> void copy(Plane to, Plane from, int64_t rows, int64_t columns, bool loose) {
+  constexpr int64_t size = sizeof(T);
+  if (from.column == size && to.column == size)
+    lines(columns * size, to, from, rows, loose);
+  else if (from.row == size && to.row == size)
+    lines(rows * size, {to.at, to.column, size}, {from.at, from.column, size}, columns, false);
+  else if (from.row == size && to.column == size)
+    transpose<T>(to, from, rows, columns);
+  else if (from.column == size && to.row == size)
+    transpose<T>({to.at, to.column, size}, {from.at, size, from.row}, columns, rows);
+  else
+    one_by_one<T>(to, from, rows, columns);
+}
+
+}  // namespace
+
+void copy_plane(int64_t bytes, Plane to, Plane from, int64_t rows, int64_t columns, bool loose) {
+  switch (bytes) {
+    case 1:
+      return copy<uint8_t>(to, from, rows, columns, loose);
+    case 2:
+      return copy<uint16_t>(to, from, rows, columns, loose);
+    case 4:
+      return copy<uint32_t>(to, from, rows, columns, loose);
+    default:
+      return copy<uint64_t>(to, from, rows, columns, loose);
+  }
+}
+
+}  // namespace gradwire::engine::cpu

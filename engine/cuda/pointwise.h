@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string_view>
+
+#include "engine/backend.h"
+
+namespace gradwire::engine::cuda {
+
+/// The kernels of one functor, by the dtype in which it computes; null where there is none, all null without CUDA.
+struct PointwiseRow {
+  CudaPointwise by_dtype[kDTypes] = {};
+};
+PointwiseRow pointwise_row(std::string_view op);
+
+}  // namespace gradwire::engine::cuda

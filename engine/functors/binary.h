@@ -1,0 +1,87 @@
+// Arithmetic of two operands; see unary.h for how this file is used.
+
+struct add {
+  static constexpr const char* op = "add";
+  static constexpr Domain on = Domain::all;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return a + b;
+  }
+};
+
+/// a + alpha * b, rounded twice.
+struct add_scaled {
+  static constexpr const char* op = "add_scaled";
+  static constexpr Domain on = Domain::all;
+  Scalar alpha;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return a + math::scalar<V>(alpha) * b;
+  }
+};
+
+struct sub {
+  static constexpr const char* op = "sub";
+  static constexpr Domain on = Domain::numbers;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return a - b;
+  }
+};
+
+struct mul {
+  static constexpr const char* op = "mul";
+  static constexpr Domain on = Domain::all;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return a * b;
+  }
+};
+
+struct div {
+  static constexpr const char* op = "div";
+  static constexpr Domain on = Domain::floats;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return a / b;
+  }
+};
+
+struct div_floor {
+  static constexpr const char* op = "div_floor";
+  static constexpr Domain on = Domain::numbers;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return math::div_floor(a, b);
+  }
+};
+
+struct div_trunc {
+  static constexpr const char* op = "div_trunc";
+  static constexpr Domain on = Domain::numbers;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return math::div_trunc(a, b);
+  }
+};
+
+/// NaN in either operand wins.
+struct maximum {
+  static constexpr const char* op = "maximum";
+  static constexpr Domain on = Domain::all;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return math::select(a != a, a, math::select(a > b, a, b));
+  }
+};
+
+struct minimum {
+  static constexpr const char* op = "minimum";
+  static constexpr Domain on = Domain::all;
+  template <class V>
+  GW_FN V operator()(V a, V b) const {
+    return math::select(a != a, a, math::select(a < b, a, b));
+  }
+};
+
+using binary = list<add, add_scaled, sub, mul, div, div_floor, div_trunc, maximum, minimum>;

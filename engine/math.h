@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "schema/op_call.h"
+
+// The words formulas are written in, for V = float, double and Int<T>: on the host and, under nvcc, on the device.
+// engine/cpu/simd.h says the same words for SIMD vectors.
+#ifdef __CUDACC__
+#define GW_FN __host__ __device__ inline
+#else
+#define GW_FN inline
+#endif
+
+namespace gradwire::engine {
+
+/// The dtypes for which a functor has kernels. Half types are floats: they compute in float32.
+enum class Domain : uint8_t { floats = 1, integers = 2, boolean = 4, numbers = 3, all = 7 };
+constexpr bool has(Domain set, Domain part) { return (static_cast<int>(set) & static_cast<int>(part)) != 0; }
+
+/// A whole number that formulas can treat as V: arithmetic wraps modulo 2^bits, a bool's + is "or" and its * is "and".
+template <class T> struct Int {
+  static constexpr bool kBool = std::is_same_v<T, bool>;
+  using U = std::make_unsigned_t<std::conditional_t<kBool, uint8_t, T>>;
+  T v;
+
+  Int() = default;
+  GW_FN explicit Int(T x) : v(x) {}
+  template <class N>
+  requires(std::is_integral_v<N> && !std::is_same_v<N, T>) GW_FN explicit Int(N x)
+      : v(kBool ? static_cast<T>(x != 0) : static_cast<T>(x)) {}
+
+  // uint64_t: the product of two uint16_t would be a signed int, which may overflow.
+  GW_FN static Int wrap(uint64_t x) { return Int(static_cast<T>(static_cast<U>(x))); }
+  GW_FN uint64_t bits() const { return static_cast<U>(v); }
+
+  friend GW_FN Int operator-(Int a) { return wrap(0 - a.bits()); }
+  friend GW_FN Int operator+(Int a, Int b) {
+    if constexpr (kBool)
+      return Int(static_cast<bool>(a.v | b.v));
+    else
+      return wrap(a.bits() + b.bits());
+  }
+  friend GW_FN Int operator-(Int a, Int b) { return wrap(a.bits() - b.bits()); }
+  friend GW_FN Int operator*(Int a, Int b) {
+    if constexpr (kBool)
+      return Int(static_cast<bool>(a.v & b.v));
+    else
+      return wrap(a.bits() * b.bits());
+  }
+  friend GW_FN bool operator<(Int a, Int b) { return a.v < b.v; }
+  friend GW_FN bool operator<=(Int a, Int b) { return a.v <= b.v; }
+  friend GW_FN bool operator>(Int a, Int b) { return a.v > b.v; }
+  friend GW_FN bool operator>=(Int a, Int b) { return a.v >= b.v; }
+  friend GW_FN bool operator==(Int a, Int b) { return a.v == b.v; }
+  friend GW_FN bool operator!=(Int a, Int b) { return a.v != b.v; }
+};
+
+namespace math {
+
+GW_FN float exp(float x) { return ::expf(x); }
+GW_FN double exp(double x) { return ::exp(x); }
+GW_FN float log(float x) { return ::logf(x); }
+GW_FN double log(double x) { return ::log(x); }
+
+/// c ? a : b, lane by lane; for scalars c is a bool.
+template <class V> GW_FN V select(bool c, V a, V b) { return c ? a : b; }
+
+/// A parameter of an operator, in the category of V.
+template <class V> GW_FN V scalar(const Scalar& s) {
+  const bool real = s.kind == Category::floating, whole = s.kind == Category::integer;
+  if constexpr (std::is_floating_point_v<V>)
+    return static_cast<V>(real ? s.f : whole ? static_cast<double>(s.i) : (s.b ? 1.0 : 0.0));
+  else
+    return V(whole ? s.i : static_cast<int64_t>(!real && s.b));
+}
+
+// a / b rounded down, as PyTorch does it: the quotient of what fmod leaves, so that floor(a / b) * b + remainder == a.
+template <class V>
+requires std::is_floating_point_v<V> GW_FN V div_floor(V a, V b) {
+  if (b == 0) return a / b;  // a signed infinity or NaN
+  const V rest = fmod(a, b);
+  V q = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) q -= 1;
+  if (q == 0) return copysign(V(0), a / b);
+  const V down = floor(q);
+  return q - down > V(0.5) ? down + 1 : down;
+}
+template <class V>
+requires std::is_floating_point_v<V> GW_FN V div_trunc(V a, V b) { return trunc(a / b); }
+
+/// x / 0 is 0 (the front end refuses it first); the smallest number / -1 wraps.
+template <class T> GW_FN Int<T> div_trunc(Int<T> a, Int<T> b) {
+  if (b.v == 0) return Int<T>(T(0));
+  if constexpr (std::is_signed_v<T>) {
+    if (b.v == -1) return -a;
+  }
+  return Int<T>(static_cast<T>(a.v / b.v));
+}
+template <class T> GW_FN Int<T> div_floor(Int<T> a, Int<T> b) {
+  const Int<T> q = div_trunc(a, b);
+  if constexpr (std::is_signed_v<T>) {
+    const bool inexact = b.v != 0 && q * b != a;
+    return inexact && (a.v < 0) != (b.v < 0) ? q - Int<T>(T(1)) : q;
+  } else {
+    return q;
+  }
+}
+
+}  // namespace math
+}  // namespace gradwire::engine
