@@ -41,7 +41,7 @@ void Arrival::begin(bool present, TensorInfo info, size_t bytes) {
 bool Arrival::write(size_t offset, const void* data, size_t size) {
   std::lock_guard lock(mutex_);
   if (gone_ || !room_ || offset > bytes_ || size > bytes_ - offset) return false;
-  std::memcpy(room_ + offset, data, size);
+  if (size) std::memcpy(room_ + offset, data, size);
   return true;
 }
 

@@ -12,11 +12,11 @@
 namespace gradwire {
 
 struct ConnectOptions {
-  std::string token;                               // as the server's token file knows it
-  std::chrono::milliseconds timeout{0};            // of each wait for an answer; 0: none
+  std::string token;                     // as the server's token file knows it
+  std::chrono::milliseconds timeout{0};  // of each wait for an answer; 0: none
   std::chrono::milliseconds connect_timeout{10000};
-  SessionOptions session{};                        // the default session
-  std::vector<std::string> server_args{};          // "local": more options of the gradwired that is started
+  SessionOptions session{};                // the default session
+  std::vector<std::string> server_args{};  // "local": more options of the gradwired that is started
 };
 
 struct ServerInfo {

@@ -139,7 +139,8 @@ OpCall& Core::begin(uint16_t op, const std::source_location& at) {
   if (op < OpCall::kUpload && !link_->operators().empty()) {
     const uint16_t there = link_->operators()[op];
     if (there == Link::kUnknown)
-      raise(Error(Code::unknown_operator, std::string("the server has no operator ") + kOperatorNames[op], kOperatorNames[op])
+      raise(Error(Code::unknown_operator, std::string("the server has no operator ") + kOperatorNames[op],
+                  kOperatorNames[op])
                 .at(Where{at.file_name(), at.line()}));
     op = there;
   }
@@ -189,13 +190,26 @@ void Core::encode_tensor(Batch& b, const Tensor& t) {
 
 void Core::encode(Batch& b, const Value<Tensor>& v) {
   switch (v.kind) {
-    case ArgKind::tensor: return encode_tensor(b, *v.tensors);
-    case ArgKind::none: b.args.emplace_back(); return;
-    case ArgKind::boolean: b.args.push_back({.kind = v.kind, .i = v.b}); return;
-    case ArgKind::integer: b.args.push_back({.kind = v.kind, .i = v.i}); return;
-    case ArgKind::real: b.args.push_back({.kind = v.kind, .f = v.f}); return;
-    case ArgKind::dtype: b.args.push_back({.kind = v.kind, .i = static_cast<int64_t>(v.dtype)}); return;
-    case ArgKind::text: b.args.push_back({.kind = v.kind, .i = text(b, {v.text, v.count})}); return;
+    case ArgKind::tensor:
+      return encode_tensor(b, *v.tensors);
+    case ArgKind::none:
+      b.args.emplace_back();
+      return;
+    case ArgKind::boolean:
+      b.args.push_back({.kind = v.kind, .i = v.b});
+      return;
+    case ArgKind::integer:
+      b.args.push_back({.kind = v.kind, .i = v.i});
+      return;
+    case ArgKind::real:
+      b.args.push_back({.kind = v.kind, .f = v.f});
+      return;
+    case ArgKind::dtype:
+      b.args.push_back({.kind = v.kind, .i = static_cast<int64_t>(v.dtype)});
+      return;
+    case ArgKind::text:
+      b.args.push_back({.kind = v.kind, .i = text(b, {v.text, v.count})});
+      return;
     case ArgKind::tensors:
       b.args.push_back({.kind = v.kind, .count = v.count, .i = 0});
       for (uint32_t i = 0; i < v.count; ++i) encode_tensor(b, v.tensors[i]);
@@ -212,15 +226,19 @@ void Core::encode(Batch& b, const Value<Tensor>& v) {
       b.args.push_back({.kind = v.kind, .count = v.count, .i = 0});
       for (uint32_t i = 0; i < v.count; ++i) encode_index(b, v.index[i]);
       return;
-    default: raise(Error(Code::internal, "an argument of a kind that no function takes"));
+    default:
+      raise(Error(Code::internal, "an argument of a kind that no function takes"));
   }
 }
 
 void Core::encode_index(Batch& b, const IndexItem<Tensor>& item) {
   switch (item.kind) {
-    case ArgKind::tensor: return encode_tensor(b, item.tensor);
+    case ArgKind::tensor:
+      return encode_tensor(b, item.tensor);
     case ArgKind::integer:
-    case ArgKind::boolean: b.args.push_back({.kind = item.kind, .i = item.integer}); return;
+    case ArgKind::boolean:
+      b.args.push_back({.kind = item.kind, .i = item.integer});
+      return;
     case ArgKind::slice: {
       const Slice& s = item.slice;
       const uint32_t present = (s.start ? 1 : 0) | (s.stop ? 2 : 0) | 4;
@@ -234,7 +252,9 @@ void Core::encode_index(Batch& b, const IndexItem<Tensor>& item) {
       b.ints.insert(b.ints.end(), item.sizes.begin(), item.sizes.end());
       b.ints.insert(b.ints.end(), item.values.begin(), item.values.end());
       return;
-    default: b.args.push_back({.kind = item.kind, .i = 0}); return;
+    default:
+      b.args.push_back({.kind = item.kind, .i = 0});
+      return;
   }
 }
 

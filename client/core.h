@@ -70,7 +70,8 @@ class Core : public std::enable_shared_from_this<Core> {
 
   /// Records a call and makes a handle for each of `out`; its results take `ids` ids, if those are more. Throws what is
   /// pending.
-  void call(uint16_t op, const std::source_location&, std::span<const Value<Tensor>>, std::span<Tensor> out, uint64_t ids = 0);
+  void call(uint16_t op, const std::source_location&, std::span<const Value<Tensor>>, std::span<Tensor> out,
+            uint64_t ids = 0);
   /// The same for a list of `count` results; SIZE_MAX: the server is asked how many there are.
   std::vector<Tensor> list(uint16_t op, const std::source_location&, std::span<const Value<Tensor>>, size_t count);
   /// Records a kUpload of inline bytes, or of an upload's number.

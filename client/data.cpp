@@ -45,8 +45,7 @@ BFloat narrow_bfloat(float f) {
   return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
 }
 
-template <class To, class From>
-To cast(From v) {
+template <class To, class From> To cast(From v) {
   if constexpr (std::is_same_v<From, Half> || std::is_same_v<From, BFloat>) {
     return cast<To>(wide(v));
   } else if constexpr (std::is_same_v<To, Half>) {
@@ -64,19 +63,28 @@ To cast(From v) {
   }
 }
 
-template <class F>
-void with_type(DType t, F f) {
+template <class F> void with_type(DType t, F f) {
   switch (t) {
-    case DType::boolean: return f(bool{});
-    case DType::uint8: return f(uint8_t{});
-    case DType::int8: return f(int8_t{});
-    case DType::int16: return f(int16_t{});
-    case DType::int32: return f(int32_t{});
-    case DType::int64: return f(int64_t{});
-    case DType::float16: return f(Half{});
-    case DType::bfloat16: return f(BFloat{});
-    case DType::float32: return f(float{});
-    case DType::float64: return f(double{});
+    case DType::boolean:
+      return f(bool{});
+    case DType::uint8:
+      return f(uint8_t{});
+    case DType::int8:
+      return f(int8_t{});
+    case DType::int16:
+      return f(int16_t{});
+    case DType::int32:
+      return f(int32_t{});
+    case DType::int64:
+      return f(int64_t{});
+    case DType::float16:
+      return f(Half{});
+    case DType::bfloat16:
+      return f(BFloat{});
+    case DType::float32:
+      return f(float{});
+    case DType::float64:
+      return f(double{});
   }
 }
 

@@ -8,8 +8,7 @@ namespace {
 
 using Thrower = void (*)(const Error&);
 
-template <size_t... I>
-constexpr std::array<Thrower, sizeof...(I)> throwers(std::index_sequence<I...>) {
+template <size_t... I> constexpr std::array<Thrower, sizeof...(I)> throwers(std::index_sequence<I...>) {
   return {[](const Error& e) { throw ErrorOf<static_cast<Code>(I)>(e); }...};
 }
 constexpr auto kThrowers = throwers(std::make_index_sequence<kCodes>());

@@ -9,11 +9,11 @@
 namespace gradwire {
 
 /// A value that is on its way. Copies share it.
-template <class T>
-class Future {
+template <class T> class Future {
  public:
   Future() = default;
-  Future(std::shared_ptr<client::Arrival> arrival, T (*take)(client::Arrival&)) : arrival_(std::move(arrival)), take_(take) {}
+  Future(std::shared_ptr<client::Arrival> arrival, T (*take)(client::Arrival&))
+      : arrival_(std::move(arrival)), take_(take) {}
 
   /// Waits for the value; call it once. Throws the error of the calls before it, and Error{deadline_exceeded} when the
   /// timeout (zero: none) is over, after which the value is given up.

@@ -46,7 +46,8 @@ struct Flat {
   }
   void take(const Literal& l, size_t dim) {
     if (dim == shape.size() || l.is_number()) {
-      if (dim != shape.size() || !l.is_number()) ragged(dim, l.is_number() ? 0 : static_cast<int64_t>(l.list().size()), l.is_number());
+      if (dim != shape.size() || !l.is_number())
+        ragged(dim, l.is_number() ? 0 : static_cast<int64_t>(l.list().size()), l.is_number());
       numbers.push_back(l.number());
       return;
     }
@@ -56,8 +57,8 @@ struct Flat {
   [[noreturn]] void ragged(size_t dim, int64_t got, bool number) const {
     if (number || dim == shape.size())
       raise(Error(Code::bad_tensor, "expected a nested list of one depth at dim " + std::to_string(dim)).at(where(at)));
-    raise(Error(Code::bad_tensor, "expected sequence of length " + std::to_string(shape[dim]) + " at dim " + std::to_string(dim) +
-                                      " (got " + std::to_string(got) + ")")
+    raise(Error(Code::bad_tensor, "expected sequence of length " + std::to_string(shape[dim]) + " at dim " +
+                                      std::to_string(dim) + " (got " + std::to_string(got) + ")")
               .at(where(at)));
   }
 };
@@ -65,11 +66,16 @@ struct Flat {
 /// Whether an integer fits into an integer dtype.
 bool fits(int64_t v, DType t) {
   switch (t) {
-    case DType::uint8: return v >= 0 && v <= 255;
-    case DType::int8: return v >= -128 && v <= 127;
-    case DType::int16: return v >= -32768 && v <= 32767;
-    case DType::int32: return v >= std::numeric_limits<int32_t>::min() && v <= std::numeric_limits<int32_t>::max();
-    default: return true;
+    case DType::uint8:
+      return v >= 0 && v <= 255;
+    case DType::int8:
+      return v >= -128 && v <= 127;
+    case DType::int16:
+      return v >= -32768 && v <= 32767;
+    case DType::int32:
+      return v >= std::numeric_limits<int32_t>::min() && v <= std::numeric_limits<int32_t>::max();
+    default:
+      return true;
   }
 }
 
@@ -108,8 +114,9 @@ int64_t Tensor::size(int64_t dim, std::source_location at) const {
   const Shape s = facts().shape;
   const auto n = static_cast<int64_t>(s.size());
   if (dim < -n || dim >= n)
-    raise(Error(Code::index_out_of_range, "Dimension out of range (expected to be in range of [" + std::to_string(-std::max<int64_t>(n, 1)) +
-                                              ", " + std::to_string(std::max<int64_t>(n, 1) - 1) + "], but got " + std::to_string(dim) + ")")
+    raise(Error(Code::index_out_of_range,
+                "Dimension out of range (expected to be in range of [" + std::to_string(-std::max<int64_t>(n, 1)) +
+                    ", " + std::to_string(std::max<int64_t>(n, 1) - 1) + "], but got " + std::to_string(dim) + ")")
               .at(where(at)));
   return s[static_cast<size_t>(dim < 0 ? dim + n : dim)];
 }
@@ -173,7 +180,8 @@ Scalar Tensor::scalar(const std::source_location& at) const {
   if (!arrival->present()) raise(Error(Code::no_grad, "the tensor has no gradient").at(where(at)));
   const TensorInfo& i = arrival->info();
   if (numel_of(i) != 1)
-    raise(Error(Code::bad_argument, "only one element tensors can be converted to Python scalars", "item").at(where(at)));
+    raise(
+        Error(Code::bad_argument, "only one element tensors can be converted to Python scalars", "item").at(where(at)));
   if (is_floating(i.dtype)) {
     double d = 0;
     client::convert(i.dtype, arrival->bytes, DType::float64, reinterpret_cast<std::byte*>(&d), 1);
@@ -192,11 +200,13 @@ void Tensor::copy_bytes(std::span<std::byte> out, DType dtype, std::chrono::mill
   if (!arrival->present()) raise(Error(Code::no_grad, "the tensor has no gradient").at(where(at)));
   const TensorInfo& i = arrival->info();
   if (i.dtype != dtype)
-    raise(Error(Code::dtype_mismatch, std::string("expected scalar type ") + row(dtype).torch + " but found " + row(i.dtype).torch)
+    raise(Error(Code::dtype_mismatch,
+                std::string("expected scalar type ") + row(dtype).torch + " but found " + row(i.dtype).torch)
               .at(where(at)));
   if (static_cast<size_t>(numel_of(i) * size_of(dtype)) != out.size())
     raise(Error(Code::shape_mismatch, "a tensor of size " + to_string(i.shape) + " does not fill " +
-                                          std::to_string(out.size() / static_cast<size_t>(size_of(dtype))) + " elements")
+                                          std::to_string(out.size() / static_cast<size_t>(size_of(dtype))) +
+                                          " elements")
               .at(where(at)));
 }
 
@@ -208,7 +218,8 @@ Tensor from_bytes(Session& session, DType dtype, std::span<const std::byte> byte
                                       std::to_string(bytes.size() / static_cast<size_t>(size_of(dtype))))
               .at(where(at)));
   if (requires_grad && !is_floating(dtype))
-    raise(Error(Code::bad_argument, "Only Tensors of floating point and complex dtype can require gradients").at(where(at)));
+    raise(Error(Code::bad_argument, "Only Tensors of floating point and complex dtype can require gradients")
+              .at(where(at)));
   client::Core& core = session.core();
   uint64_t number = 0;
   if (bytes.size() > client::kInlineBytes) {
@@ -244,7 +255,8 @@ Tensor tensor(Session& session, Literal literal, TensorOptions options, std::sou
   for (size_t i = 0; i < flat.numbers.size(); ++i) {
     const Scalar& s = flat.numbers[i];
     if (s.kind == Category::integer && category(to) == Category::integer && !fits(s.i, to))
-      raise(Error(Code::bad_tensor, std::string("value cannot be converted to type ") + name(to) + " without overflow").at(where(at)));
+      raise(Error(Code::bad_tensor, std::string("value cannot be converted to type ") + name(to) + " without overflow")
+                .at(where(at)));
     const double d = s.real();
     const int64_t n = s.kind == Category::floating ? 0 : s.integer();
     std::memcpy(bytes.data() + 8 * i, exact == DType::float64 ? static_cast<const void*>(&d) : &n, 8);

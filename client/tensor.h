@@ -26,17 +26,16 @@ struct Extra;
 /// What the handles of one tensor share; lives in a slab of its session's Core.
 struct alignas(64) Node {
   std::atomic<uint32_t> refs{0};
-  uint32_t step = 0;   // the call that makes it: its place in the batch ...
-  uint64_t seq = 0;    // ... of this number
-  uint64_t id = 0;     // in the session's table
+  uint32_t step = 0;  // the call that makes it: its place in the batch ...
+  uint64_t seq = 0;   // ... of this number
+  uint64_t id = 0;    // in the session's table
   Session* session = nullptr;
   Extra* extra = nullptr;  // what is known of it; null: nothing yet
   Node* next = nullptr;    // of the free list
 };
 void release(Node*) noexcept;
 
-template <class T>
-class VectorArrival final : public Arrival {
+template <class T> class VectorArrival final : public Arrival {
  public:
   std::vector<T> take() {
     if (!raw_.empty()) {
@@ -107,18 +106,16 @@ class Tensor : public Methods<Tensor> {
   // Values.
   /// The only element. Throws Error{bad_argument} if there is not exactly one.
   template <class T>
-    requires std::is_arithmetic_v<T>
-  T item(std::source_location at = std::source_location::current()) const {
+  requires std::is_arithmetic_v<T> T item(std::source_location at = std::source_location::current())
+  const {
     const Scalar s = scalar(at);
     return s.kind == Category::floating ? static_cast<T>(s.f) : static_cast<T>(s.integer());
   }
   /// All elements in row-major order, converted where T is not the dtype's type.
-  template <class T>
-  std::vector<T> to_vector(std::chrono::milliseconds timeout = {}) const {
+  template <class T> std::vector<T> to_vector(std::chrono::milliseconds timeout = {}) const {
     return async_to_vector<T>().get(timeout);
   }
-  template <class T>
-  Future<std::vector<T>> async_to_vector() const {
+  template <class T> Future<std::vector<T>> async_to_vector() const {
     using A = client::VectorArrival<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>>;
     auto arrival = std::make_shared<A>();
     fetch(arrival, FetchKind::value);
@@ -140,6 +137,11 @@ class Tensor : public Methods<Tensor> {
 
   // For ops.h and the SDK itself.
   Session& maker() const;
+  /// Fetches the value and waits for it.
+  void fetch_into(const std::shared_ptr<client::Arrival>& arrival, std::chrono::milliseconds timeout = {}) const {
+    fetch(arrival, FetchKind::value);
+    arrival->wait(timeout);
+  }
 
  private:
   friend class Session;
@@ -159,14 +161,14 @@ class Tensor : public Methods<Tensor> {
 };
 
 template <size_t N>
-std::array<Tensor, N> Session::several(uint16_t op, const std::source_location& at, std::span<const Value<Tensor>> args) {
+std::array<Tensor, N> Session::several(uint16_t op, const std::source_location& at,
+                                       std::span<const Value<Tensor>> args) {
   std::array<Tensor, N> out;
   fill(op, at, args, out);
   return out;
 }
 
-template <>
-struct DefaultMaker<void> {
+template <> struct DefaultMaker<void> {
   using Tensor = gradwire::Tensor;
   static Session& get() { return default_session(); }
 };
@@ -198,8 +200,8 @@ inline void set_grad_enabled(bool on) { GradMode::enabled() = on; }
 
 /// Elements in row-major order as a new tensor; `bytes` are copied before this returns. Up to 64 KiB travel with the
 /// next batch; more are sent at once, which waits.
-Tensor from_bytes(Session&, DType, std::span<const std::byte> bytes, std::span<const int64_t> shape, bool requires_grad = false,
-                  std::source_location at = std::source_location::current());
+Tensor from_bytes(Session&, DType, std::span<const std::byte> bytes, std::span<const int64_t> shape,
+                  bool requires_grad = false, std::source_location at = std::source_location::current());
 
 struct TensorOptions {
   std::optional<DType> dtype{};  // left out: as the data
@@ -211,8 +213,7 @@ class Literal {
  public:
   Literal() = default;  // an empty list
   template <class N>
-    requires std::is_arithmetic_v<N>
-  Literal(N n) : number_(n), is_number_(true) {}
+  requires std::is_arithmetic_v<N> Literal(N n) : number_(n), is_number_(true) {}
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winit-list-lifetime"
   Literal(std::initializer_list<Literal> list) : list_(list.begin()), count_(list.size()) {}
@@ -238,7 +239,8 @@ Tensor from_data(Session&, DType, std::span<const std::byte>, std::span<const in
 template <std::ranges::contiguous_range R>
 Tensor from_span(Session& session, const R& data, Ints shape, TensorOptions options = {},
                  std::source_location at = std::source_location::current()) {
-  return from_data(session, kDTypeOf<std::ranges::range_value_t<R>>, std::as_bytes(std::span(data)), shape, options, at);
+  return from_data(session, kDTypeOf<std::ranges::range_value_t<R>>, std::as_bytes(std::span(data)), shape, options,
+                   at);
 }
 template <std::ranges::contiguous_range R>
 Tensor from_span(const R& data, Ints shape, TensorOptions options = {},
