@@ -1,5 +1,9 @@
 #include "engine/cpu/loop.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -32,8 +36,10 @@ struct Block {
   Block(const Nest& n, const Grid& g, int64_t task) {
     const int64_t c = task % g.across * g.columns, rest = task / g.across, r = rest % g.down * g.rows;
     w = std::min(g.columns, n.size[0] - c), h = std::min(g.rows, (n.ndim > 1 ? n.size[1] : 1) - r);
+    char* at[kMaxOperands];
+    n.outer(rest / g.down, 2, at);
     for (int k = 0; k < n.operands; ++k) {
-      real[k] = {n.outer(k, rest / g.down, 2), n.ndim > 1 ? n.stride[1][k] : 0, n.stride[0][k]};
+      real[k] = {at[k], n.ndim > 1 ? n.stride[1][k] : 0, n.stride[0][k]};
       real[k].at += c * real[k].column + r * real[k].row;
     }
   }
@@ -113,6 +119,14 @@ void run_packed(const Nest& n, const Packing& p, RowKernel kernel, const void* f
 void copy_bytes(const void*, const Row& row) { copy_row(row.out, row.in[0], row.n, row.stream); }
 
 }  // namespace
+
+#ifdef _OPENMP
+int team_size() { return omp_get_num_threads(); }
+int team_rank() { return omp_get_thread_num(); }
+#else
+int team_size() { return 1; }
+int team_rank() { return 0; }
+#endif
 
 Nest nest_of(std::span<const View> views, bool in_order) {
   Nest n;

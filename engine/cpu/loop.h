@@ -21,11 +21,13 @@ struct Nest {
   int64_t bytes[kMaxOperands];  // of one element
   int64_t size[kMaxDims], stride[kMaxDims][kMaxOperands];
 
-  /// Where operand k stands at place i of the dimensions from `from` outward.
-  char* outer(int k, int64_t i, int from) const {
-    char* p = at[k];
-    for (int d = from; d < ndim && i > 0; i /= size[d++]) p += i % size[d] * stride[d][k];
-    return p;
+  /// Where each operand stands at place i of the dimensions from `from` outward.
+  void outer(int64_t i, int from, char** p) const {
+    for (int k = 0; k < operands; ++k) p[k] = at[k];
+    for (int d = from; d < ndim && i > 0; i /= size[d++]) {
+      const int64_t at_d = i < size[d] ? i : i % size[d];
+      for (int k = 0; k < operands; ++k) p[k] += at_d * stride[d][k];
+    }
   }
 };
 
@@ -36,6 +38,10 @@ Nest nest_of(std::span<const View> views, bool in_order = false);
 /// Runs the kernel over the nest in blocks of rows. Operands that are not contiguous along a row are first packed into
 /// a small buffer (a transposed operand a tile at a time), so kernels only ever see steps 0 and 1.
 void run(const Nest&, RowKernel, const void* functor);
+
+/// The threads of a parallel region, and which of them this is.
+int team_size();
+int team_rank();
 
 /// views[0] = views[1], of the same dtype and shape.
 void copy(std::span<const View> views);
