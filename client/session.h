@@ -68,6 +68,7 @@ class Session {
                                      std::source_location);
   friend gradwire::Tensor tensor(Session&, Literal, TensorOptions, std::source_location);
   friend void set_default_session(const Session&);
+  friend void forget_default_session(const Session&);
   void fill(uint16_t op, const std::source_location& at, std::span<const Value<Tensor>> args, std::span<Tensor> out);
   client::Core& core() const;
   explicit Session(std::shared_ptr<client::Core> owner) : core_(owner.get()), owner_(std::move(owner)) {}
@@ -81,5 +82,7 @@ class Session {
 void set_default_session(const Session&);
 /// Throws Error{closed} if there is none.
 Session& default_session();
+/// If it is this one, there is none from now on.
+void forget_default_session(const Session&);
 
 }  // namespace gradwire
