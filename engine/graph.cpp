@@ -85,7 +85,7 @@ struct Graveyard {
     if (!n->is_leaf() && n->side) {
       NodeSide* s = n->side;
       for (uint16_t i = 0; i < s->count; ++i) {
-        give_meta(s->outs[i]);
+        if (s->outs) give_meta(s->outs[i]);
         if (s->grads) drop(s->grads[i]);
       }
       if (s->outs) cx.pool.give(s->outs, s->count * sizeof(Meta*));
