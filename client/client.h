@@ -12,7 +12,7 @@
 namespace gradwire {
 
 struct ConnectOptions {
-  std::string token;                     // as the server's token file knows it
+  std::string token{};                   // as the server's token file knows it
   std::chrono::milliseconds timeout{0};  // of each wait for an answer; 0: none
   std::chrono::milliseconds connect_timeout{10000};
   SessionOptions session{};                // the default session

@@ -24,12 +24,12 @@ class Core;
 
 /// How to open a session.
 struct SessionOptions {
-  std::string device, name;         // empty: the server's device; no name
-  DType dtype = DType::float32;     // the default dtype of creation functions
-  std::optional<uint64_t> seed;     // of the session's generator
-  int64_t memory_limit = 0;         // bytes; 0: the server's default
-  std::chrono::seconds ttl{0};      // how long it outlives its connection; 0: the server's default
-  std::vector<std::string> compat;  // names of design.md section 7
+  std::string device{}, name{};       // empty: the server's device; no name
+  DType dtype = DType::float32;       // the default dtype of creation functions
+  std::optional<uint64_t> seed{};     // of the session's generator
+  int64_t memory_limit = 0;           // bytes; 0: the server's default
+  std::chrono::seconds ttl{0};        // how long it outlives its connection; 0: the server's default
+  std::vector<std::string> compat{};  // names of design.md section 7
 };
 
 /// One client's tensors and graphs on a server. A copy is a second handle on the same session; it ends with its last
