@@ -218,7 +218,7 @@ def rule_readmes(root):
                 yield f"{path}: links to {name}, which is not there"
         for name in re.findall(r"`([\w.*/-]+)`", prose):
             looks_like_file = re.search(r"\.(h|cpp|cu|md|sh|py|capnp|json|txt|cmake)$", name) or name.endswith("/")
-            if looks_like_file and not name.startswith("build/") and not there(name.rstrip("/")):
+            if looks_like_file and not name.startswith(("build/", "/")) and not there(name.rstrip("/")):
                 yield f"{path}: names {name}, which is not there"
         for language, code in blocks(text):
             for line in code.split("\n") if language in ("sh", "bash") else []:
