@@ -11,14 +11,19 @@ find_package(Boost 1.81 REQUIRED COMPONENTS json url)
 find_package(CLI11 REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 
+# teams: several threads in one kernel
+add_library(teams INTERFACE)
+if(GRADWIRE_OPENMP)
+  find_package(OpenMP REQUIRED)
+  target_link_libraries(teams INTERFACE OpenMP::OpenMP_CXX)
+else()
+  target_compile_options(teams INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd;-Wno-unknown-pragmas;-Wno-unused>")
+endif()
+
 # numbers: what the engine computes with
 add_library(numbers INTERFACE)
 find_library(HWY hwy REQUIRED)
-target_link_libraries(numbers INTERFACE ${HWY})
-if(GRADWIRE_OPENMP)
-  find_package(OpenMP REQUIRED)
-  target_link_libraries(numbers INTERFACE OpenMP::OpenMP_CXX)
-endif()
+target_link_libraries(numbers INTERFACE teams ${HWY})
 if(GRADWIRE_BLAS)
   # OpenBLAS comes in an OpenMP and a pthread build with one soname. The pthread build collapses beside our own OpenMP
   # teams, and other packages bring it, so neither the linker nor the loader may choose: the library is named by path,

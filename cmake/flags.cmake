@@ -10,8 +10,9 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -fno-omit-frame-pointer")  # what the sanitizers want
 
-# Position-independent everything, and programs that are linked so.
+# Position-independent everything, and programs that are linked so; calls inside a library may still be inlined.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>")
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)
 
@@ -55,3 +56,7 @@ endif()
 add_library(gradwire_flags INTERFACE)
 target_include_directories(gradwire_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(gradwire_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror>")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 sees overlaps in std::string's operator+ that are not there (its bug 105651).
+  target_compile_options(gradwire_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>")
+endif()

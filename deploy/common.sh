@@ -20,12 +20,14 @@ jobs() {
 
 # build PRESET [TARGET…]: configures build/PRESET where that is not done yet, and builds.
 build() {
-  local preset=$1 generator=() targets=()
+  local preset=$1 generator=() targets=() log=build/configure-$1.log
   shift
-  (($#)) && targets=(--target "$@")
-  if [[ ! -f build/$preset/CMakeCache.txt ]]; then
+  if (($#)); then targets=(--target "$@"); fi
+  if [[ ! -f build/$preset/build.ninja && ! -f build/$preset/Makefile ]]; then
     command -v ninja >/dev/null || generator=(-G "Unix Makefiles")
-    cmake --preset "$preset" "${generator[@]}"
+    mkdir -p build
+    cmake --preset "$preset" "${generator[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "cmake failed; see $log"; }
+    grep 'CUDA back end' "$log" || true
   fi
   NINJA_STATUS='[%f/%t, %e s] ' cmake --build "build/$preset" -j "$(jobs)" "${targets[@]}"
 }

@@ -75,26 +75,26 @@ log=build/install-deps.log
 
 # apt ARGUMENT…: apt-get with the steps it reports as progress; what it says is kept in the log.
 apt() {
-  local last=-10 kind percent text status
-  status=$(mktemp -u)
-  mkfifo "$status"
+  local last=-10 kind percent text line
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends --no-remove \
-    -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Options::=--force-confold -o APT::Status-Fd=9 \
-    "$@" >>"$log" 2>&1 9>"$status" </dev/null &
-  local apt_id=$!
-  while IFS=: read -r kind _ percent text; do
-    percent=${percent%.*}
-    case $kind in dlstatus) kind=download ;; pmstatus) kind=install ;; *) continue ;; esac
-    if [[ -t 1 ]]; then
-      printf '\r\e[K   %-8s %3s %%  %.60s' "$kind" "$percent" "$text"
-    elif ((percent >= last + 10 || percent < last)); then
-      printf '   %-8s %3s %%\n' "$kind" "$percent"
-      last=$percent
-    fi
-  done <"$status"
-  rm "$status"
+    -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Options::=--force-confold -o APT::Status-Fd=1 \
+    "$@" </dev/null 2>&1 |
+    while IFS= read -r line; do
+      case $line in
+        dlstatus:*) kind=download ;;
+        pmstatus:*) kind=install ;;
+        *) printf '%s\n' "$line" >>"$log" && continue ;;
+      esac
+      IFS=: read -r _ _ percent text <<<"$line"
+      percent=${percent%.*}
+      if [[ -t 1 ]]; then
+        printf '\r\e[K   %-8s %3s %%  %.60s' "$kind" "$percent" "$text"
+      elif ((percent >= last + 10 || percent < last)); then
+        printf '   %-8s %3s %%\n' "$kind" "$percent"
+        last=$percent
+      fi
+    done || { tail -n 20 "$log" >&2; fail "apt-get $1 failed; all it said is in $log"; }
   [[ ! -t 1 ]] || printf '\r\e[K'
-  wait "$apt_id" || { tail -n 20 "$log" >&2; fail "apt-get $1 failed; all it said is in $log"; }
 }
 
 if [[ $release == *bookworm && " ${missing[*]} ${to_unpack[*]} " == *catch2* ]]; then

@@ -8,16 +8,16 @@
 namespace gradwire::engine {
 
 /// sum: out = scale * sum of in over the dims where out has size 1 and in has not. Both have the same ndim. Floats keep
-/// their dtype (halves add in float, floats pairwise or blocked, error growing no faster than log n per block); bool and
-/// integer inputs give an int64 out. An empty sum is 0.
+/// their dtype (halves add in float, floats pairwise or blocked, error growing no faster than log n per block); bool
+/// and integer inputs give an int64 out. An empty sum is 0.
 struct SumParams {
   double scale = 1;  // 1/n for mean; only 1 for integers
 };
 
 /// linear_index: out int64 [index shape], in = up to 8 index tensors (int64, broadcast to out's shape); for each the
-/// size of the indexed dim and its stride. out = sum over k of wrap(in[k]) * stride[k]. Throws Error{index_out_of_range}
-/// "index 5 is out of bounds for dimension 0 with size 5" for the first value outside [-size, size); checks before it
-/// writes.
+/// size of the indexed dim and its stride. out = sum over k of wrap(in[k]) * stride[k]. Throws
+/// Error{index_out_of_range} "index 5 is out of bounds for dimension 0 with size 5" for the first value outside [-size,
+/// size); checks before it writes.
 struct LinearIndexParams {
   int64_t size[8], stride[8];
   int dim[8];  // for the message
@@ -46,25 +46,25 @@ struct RandomParams {
   uint64_t seed = 0, offset = 0;
 };
 
-#define GW_KERNELS(X)                                                                                              \
-  X(convert)       /* out = in, in out's dtype; same shape. Float to integer truncates toward 0; what does not fit  \
-                      wraps modulo 2^bits, NaN and infinities give 0. Anything to bool: != 0. */                    \
-  X(fill)          /* FillParams; out = value */                                                                   \
-  X(sum)           /* SumParams */                                                                                 \
-  X(matmul)        /* out [B..., m, n] = in[0] [B..., m, k] x in[1] [B..., k, n], one dtype of all ten, bool as or \
-                      of ands; the B dims of inputs are broadcast (stride 0) to out's; k may be 0 (zeros) */       \
-  X(linear_index)  /* LinearIndexParams */                                                                         \
-  X(take)          /* out[i] = in[0].data[offset of i by in[0]'s strides + in[1][i]]; in[0] and in[1] (int64       \
-                      offsets in elements) have out's shape by stride 0; any dtype */                              \
-  X(put)           /* PutParams; out[0] is the target seen as take sees in[0]; in[0] offsets, in[1] values (target's \
-                      dtype). Same place twice: the last in row-major order wins, or adds up; deterministic */     \
-  X(count_nonzero) /* out int64 0-dim; in any dtype */                                                             \
-  X(nonzero)       /* out int64 [n, in.ndim]: the coordinates in row-major order; n is what count_nonzero says */  \
-  X(log_softmax)   /* out, in [..., n]: along the last dim, x - max - log sum exp(x - max); floats */              \
-  X(nll_pick)      /* NllParams; out [N, D], in = input [N, C, D], target int64 [N, D], weight [C] (stride 0 over a \
-                      single 1 where there is none); out = -weight[t] * input[n, t, d]; 0 where ignored */         \
+#define GW_KERNELS(X)                                                                                                  \
+  X(convert)       /* out = in, in out's dtype; same shape. Float to integer truncates toward 0; what does not fit     \
+                      wraps modulo 2^bits, NaN and infinities give 0. Anything to bool: != 0. */                       \
+  X(fill)          /* FillParams; out = value */                                                                       \
+  X(sum)           /* SumParams */                                                                                     \
+  X(matmul)        /* out [B..., m, n] = in[0] [B..., m, k] x in[1] [B..., k, n], one dtype of all ten, bool as or     \
+                      of ands; the B dims of inputs are broadcast (stride 0) to out's; k may be 0 (zeros) */           \
+  X(linear_index)  /* LinearIndexParams */                                                                             \
+  X(take)          /* out[i] = in[0].data[offset of i by in[0]'s strides + in[1][i]]; in[0] and in[1] (int64           \
+                      offsets in elements) have out's shape by stride 0; any dtype */                                  \
+  X(put)           /* PutParams; out[0] is the target seen as take sees in[0]; in[0] offsets, in[1] values (target's   \
+                      dtype). Same place twice: the last in row-major order wins, or adds up; deterministic */         \
+  X(count_nonzero) /* out int64 0-dim; in any dtype */                                                                 \
+  X(nonzero)       /* out int64 [n, in.ndim]: the coordinates in row-major order; n is what count_nonzero says */      \
+  X(log_softmax)   /* out, in [..., n]: along the last dim, x - max - log sum exp(x - max); floats */                  \
+  X(nll_pick)      /* NllParams; out [N, D], in = input [N, C, D], target int64 [N, D], weight [C] (stride 0 over a    \
+                      single 1 where there is none); out = -weight[t] * input[n, t, d]; 0 where ignored */             \
   X(nll_spread)    /* NllParams; out [N, C, D] (all of it written), in = grad [N, D], target, weight: the transpose */ \
-  X(uniform)       /* RandomParams; out contiguous, floating */                                                    \
+  X(uniform)       /* RandomParams; out contiguous, floating */                                                        \
   X(normal)        /* RandomParams; out contiguous, floating */
 
 #define GW_DECLARE(name) void name(const Launch&);

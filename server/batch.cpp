@@ -59,9 +59,21 @@ class BatchTask final : public Task {
   }
 
  private:
+  /// Asked between the nodes of a backward.
+  struct Pause {
+    const Core& core;
+    Clock::time_point until;
+    const std::atomic<bool>& cancelled;
+    static bool due(void* p) {
+      const auto& pause = *static_cast<const Pause*>(p);
+      return pause.cancelled.load(std::memory_order_relaxed) || pause.core.closing.load(std::memory_order_relaxed) ||
+             pause.core.shared.clock.now() >= pause.until;
+    }
+  };
+
   void start(State& s) {
     started_ = true;
-    engine::collect(s.cx);
+    s.cx.pool.collect();
     if (s.failure && batch_.epoch <= s.failed_epoch) {
       error_ = s.failure;
       skipped_ = true;
@@ -97,7 +109,8 @@ class BatchTask final : public Task {
       if (cancelled_->load(std::memory_order_relaxed)) throw Error(Code::cancelled, "the batch was cancelled");
       if (!backward_ && !begin(s, c)) return ++at_, true;
       if (backward_) {
-        const bool ended = backward_->step(until);
+        Pause pause{*core_, until, *cancelled_};
+        const bool ended = backward_->step(Pause::due, &pause);
         if (!ended && core_->shared.clock.now() - begun_ > kOpDeadline)
           throw Error(Code::deadline_exceeded, "an operator may take 60 s");
         if (!ended) return false;
@@ -151,7 +164,7 @@ class BatchTask final : public Task {
     engine::Tensor t;
     if (a[2].kind == ArgKind::text) {
       t = engine::from_bytes(s.cx, a[0].dtype, shape, std::as_bytes(std::span(a[2].text, a[2].count)));
-      if (requires_grad) engine::set_requires_grad(t, true);
+      if (requires_grad) engine::require_grad(t);
     } else if (a[2].kind == ArgKind::integer) {
       const auto room = core_->take_upload(static_cast<uint64_t>(a[2].i));
       if (!room) throw Error(Code::bad_program, "there is no upload " + std::to_string(a[2].i));
@@ -195,7 +208,7 @@ class BatchTask final : public Task {
   }
 
   void note(Error e, const OpCall& c) {
-    if (e.op().empty() && c.op < OpCall::kUpload) e.of(std::string(engine::op_name(c.op)));
+    if (e.op().empty() && c.op < OpCall::kUpload) e.of(engine::op_name(c.op));
     e.at(batch_.seq, static_cast<int64_t>(at_));
     if (c.line && c.line <= batch_.lines.size()) {
       const Batch::Line& l = batch_.lines[c.line - 1];

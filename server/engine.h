@@ -2,14 +2,24 @@
 
 // What the server uses of the engine, in one place.
 
-#include "server/engine_stub.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/autograd.h"
+#include "engine/registry.h"
+#include "engine/tensor.h"
 
 namespace gradwire::server::engine {
 
 using namespace gradwire::engine;  // NOLINT: one name for both
-inline void collect(Context&) {}
-inline std::unique_ptr<Backend> make_backend(const std::string&) { return make_cpu_backend(); }
-inline uint64_t catalogue_hash() { return 0; }
-inline std::vector<std::string> operator_names() { return {"add"}; }
+
+/// "cpu" or "cuda:N"; throws bad_argument, or unavailable where the device is not there.
+std::unique_ptr<Backend> make_backend(const std::string& device);
+/// Of the operators' names and signatures, as schema/ops.h has it.
+uint64_t catalogue_hash();
+/// Full names in index order.
+std::vector<std::string> operator_names();
+std::string op_name(OpId);
 
 }  // namespace gradwire::server::engine

@@ -13,6 +13,7 @@
 #include "server/engine.h"
 #include "server/executor.h"
 #include "server/http/http_server.h"
+#include "server/http/json_program.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/rpc/rpc_server.h"
@@ -35,10 +36,16 @@ void pass_wait_policy(char** argv) {
   execv(self, argv);  // if that fails, it is slower and not wrong
 }
 
-/// No core files (they hold other people's tensors), no death by a closed pipe, and ends by signal wait for sigwait().
+/// No core files (they hold other people's tensors), as many descriptors as are allowed, no death by a closed pipe; the
+/// signals that end the process wait for sigtimedwait().
 sigset_t prepare_process() {
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
   signal(SIGPIPE, SIG_IGN);
   sigset_t ends;
   sigemptyset(&ends);
@@ -109,6 +116,7 @@ int serve(const Options& options, const sigset_t& ends) {
   Metrics metrics;
   Executor executor(clock, metrics, options.lanes, options.threads);
   Service service(options, executor, clock, metrics);
+  service.run_json = http::make_run_json(service);
   RpcServer rpc(service);
   HttpServer http(service);
   if (options.insecure_no_auth || options.insecure_no_tls) {

@@ -113,7 +113,7 @@ class ProgramTask final : public Task {
 
   void start(State& s) {
     program_ = find_(s);
-    engine::collect(s.cx);
+    s.cx.pool.collect();
     s.cx.warnings.clear();
     reader_.emplace(Columns{program_->args, program_->ints, program_->texts}, Look{this});
     // What is given with the run comes before what the program brings along.
@@ -139,7 +139,7 @@ class ProgramTask final : public Task {
 
   static void input(State& s, const Program::Input& i) {
     engine::Tensor t = engine::from_bytes(s.cx, i.dtype, i.shape, i.bytes);
-    if (i.requires_grad) engine::set_requires_grad(t, true);
+    if (i.requires_grad) engine::require_grad(t);
     s.set(i.name, std::move(t));
   }
 
@@ -156,6 +156,16 @@ class ProgramTask final : public Task {
     return reader_->read();
   }
 
+  /// Asked between the nodes of a backward.
+  struct Pause {
+    const Core& core;
+    Clock::time_point until;
+    static bool due(void* p) {
+      const auto& pause = *static_cast<const Pause*>(p);
+      return pause.core.closing.load(std::memory_order_relaxed) || pause.core.shared.clock.now() >= pause.until;
+    }
+  };
+
   /// One step, or one piece of a backward. False: the time is over.
   bool one(State& s, const Program::Step& st, Clock::time_point until) {
     if (!backward_) {
@@ -165,16 +175,18 @@ class ProgramTask final : public Task {
       args_.clear(), named_.clear();
       for (const auto& r : st.positional) args_.push_back(argument(r));
       for (const auto& [name, r] : st.named) named_.emplace_back(name, argument(r));
-      const engine::OpId id = engine::bind(st.op, args_, named_, full_);
+      engine::bind(st.op, args_, named_, call_);
+      const std::span<const engine::Bound> full(call_.args, static_cast<size_t>(call_.count));
       s.cx.grad_mode = st.grad_mode.value_or(true);
-      if (!engine::is_backward(id)) {
-        place(s, st, engine::call(s.cx, id, full_));
+      if (!engine::is_backward(call_.id)) {
+        place(s, st, engine::call(s.cx, call_.id, full));
         ++s.ops;
         return true;
       }
-      backward_.emplace(s.cx, id, std::span<const engine::Bound>(full_));
+      backward_.emplace(s.cx, call_.id, full);
     }
-    if (!backward_->step(until)) return false;
+    Pause pause{*core_, until};
+    if (!backward_->step(Pause::due, &pause)) return false;
     place(s, st, backward_->take());
     backward_.reset();
     ++s.ops;
@@ -232,7 +244,8 @@ class ProgramTask final : public Task {
   Done<Result<ProgramResult>> done_;
   std::shared_ptr<const Program> program_;
   std::optional<ArgReader<Look>> reader_;
-  std::vector<engine::Bound> args_, full_;
+  std::vector<engine::Bound> args_;
+  engine::BoundCall call_;
   std::vector<std::pair<std::string_view, engine::Bound>> named_;
   std::optional<engine::BackwardTask> backward_;
   size_t at_ = 0, warned_ = 0;

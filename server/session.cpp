@@ -61,7 +61,7 @@ template <class R, class F> class CallTask final : public Task {
     try {
       if (core_->closing.load(std::memory_order_acquire) || !core_->state)
         return Error(Code::closed, "the session is closed");
-      engine::collect(core_->state->cx);
+      core_->state->cx.pool.collect();
       if constexpr (std::is_void_v<R>) {
         f_(*core_->state);
         return {};
@@ -169,7 +169,7 @@ TensorValue value_of(const engine::Tensor& t) {
 
 engine::Tensor tensor_of(engine::Context& cx, const Room& room, bool requires_grad) {
   engine::Tensor t = engine::adopt(cx, engine::Upload{room.hold, room.data, room.size, room.dtype, room.shape});
-  if (requires_grad) engine::set_requires_grad(t, true);
+  if (requires_grad) engine::require_grad(t);
   return t;
 }
 

@@ -1,5 +1,9 @@
 #include "engine/cpu/loop.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -32,8 +36,10 @@ struct Block {
   Block(const Nest& n, const Grid& g, int64_t task) {
     const int64_t c = task % g.across * g.columns, rest = task / g.across, r = rest % g.down * g.rows;
     w = std::min(g.columns, n.size[0] - c), h = std::min(g.rows, (n.ndim > 1 ? n.size[1] : 1) - r);
+    char* at[kMaxOperands];
+    n.outer(rest / g.down, 2, at);
     for (int k = 0; k < n.operands; ++k) {
-      real[k] = {n.outer(k, rest / g.down, 2), n.ndim > 1 ? n.stride[1][k] : 0, n.stride[0][k]};
+      real[k] = {at[k], n.ndim > 1 ? n.stride[1][k] : 0, n.stride[0][k]};
       real[k].at += c * real[k].column + r * real[k].row;
     }
   }
@@ -114,47 +120,13 @@ void copy_bytes(const void*, const Row& row) { copy_row(row.out, row.in[0], row.
 
 }  // namespace
 
-Nest nest_of(std::span<const View> views, bool in_order) {
-  Nest n;
-  n.operands = static_cast<int>(views.size());
-  const View& out = views[0];
-  for (int k = 0; k < n.operands; ++k) {
-    n.at[k] = static_cast<char*>(views[k].data), n.bytes[k] = size_of(views[k].dtype);
-  }
-  int order[kMaxDims], dims = 0;
-  for (int d = out.ndim - 1; d >= 0; --d) {
-    n.total *= out.shape[d];
-    if (out.shape[d] == 1) continue;
-    int at = dims++;  // insertion sort by the output's stride
-    for (; !in_order && at > 0 && std::abs(out.strides[order[at - 1]]) > std::abs(out.strides[d]); --at) {
-      order[at] = order[at - 1];
-    }
-    order[at] = d;
-  }
-  if (n.total == 0) return n;
-  for (int i = 0; i < dims; ++i) {
-    const int d = order[i];
-    const bool backward = !in_order && out.strides[d] < 0;
-    bool merge = n.ndim > 0;
-    int64_t stride[kMaxOperands];
-    for (int k = 0; k < n.operands; ++k) {
-      stride[k] = views[k].strides[d] * n.bytes[k];
-      if (backward) n.at[k] += stride[k] * (out.shape[d] - 1), stride[k] = -stride[k];
-      merge = merge && stride[k] == n.stride[n.ndim - 1][k] * n.size[n.ndim - 1];
-    }
-    if (merge) {
-      n.size[n.ndim - 1] *= out.shape[d];
-    } else {
-      n.size[n.ndim] = out.shape[d];
-      std::copy_n(stride, n.operands, n.stride[n.ndim++]);
-    }
-  }
-  if (n.ndim == 0) {  // one element
-    n.ndim = 1, n.size[0] = 1;
-    for (int k = 0; k < n.operands; ++k) n.stride[0][k] = n.bytes[k];
-  }
-  return n;
-}
+#ifdef _OPENMP
+int team_size() { return omp_get_num_threads(); }
+int team_rank() { return omp_get_thread_num(); }
+#else
+int team_size() { return 1; }
+int team_rank() { return 0; }
+#endif
 
 void run(const Nest& n, RowKernel kernel, const void* functor) {
   if (n.total == 0) return;

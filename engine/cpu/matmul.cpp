@@ -197,7 +197,9 @@ void matmul(const Launch& l) {
   const int64_t size = nest.bytes[0];
   const auto place = [&](int j, int64_t i) {
     Matrix x = whole[j];
-    x.at = nest.outer(j, i, 0);
+    char* at[kMaxOperands] = {};
+    nest.outer(i, 0, at);
+    x.at = at[j];
     return x;
   };
   with_type(l.out[0].dtype, [&](auto t) {

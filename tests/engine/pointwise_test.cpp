@@ -85,7 +85,7 @@ bool right(const Meaning& m, DType t, const Array& a, const Array& b, const Arra
 }
 
 void run_row(const cpu::PointwiseRow& row, DType t, std::vector<View> views) {
-  cpu::run(cpu::nest_of(views), row.by_dtype[static_cast<int>(t)], &alpha);
+  cpu::run(nest_of(views), row.by_dtype[static_cast<int>(t)], &alpha);
 }
 
 struct OnEachTarget {

@@ -330,7 +330,7 @@ TEST_CASE("tensors are put, described, listed and released by name", "[server][s
   CHECK(get("w.grad").error().code() == Code::no_grad);
   CHECK(get("v").error().code() == Code::no_tensor);
   CHECK(get("v.grad").error().code() == Code::no_tensor);
-  for (const std::string bad : {"", "a/b", "a\nb", "x.grad", std::string(256, 'a').c_str()}) {
+  for (const std::string& bad : std::vector<std::string>{"", "a/b", "a\nb", "x.grad", std::string(256, 'a')}) {
     CAPTURE(bad);
     CHECK(!put(bad, {1}));
   }

@@ -1,0 +1,238 @@
+#include <cmath>
+#include <limits>
+
+#include "engine/registry.h"
+
+namespace gradwire::engine {
+namespace {
+
+const char* kind_name(const Bound& v) {
+  switch (v.kind) {
+    case ArgKind::none:
+      return "NoneType";
+    case ArgKind::boolean:
+      return "bool";
+    case ArgKind::integer:
+      return "int";
+    case ArgKind::real:
+      return "float";
+    case ArgKind::text:
+      return "str";
+    case ArgKind::dtype:
+      return "torch.dtype";
+    case ArgKind::tensor:
+      return "Tensor";
+    case ArgKind::tensors:
+      return "tuple of Tensors";
+    case ArgKind::ints:
+      return "tuple of ints";
+    case ArgKind::floats:
+      return "tuple of floats";
+    case ArgKind::bools:
+      return "tuple of bools";
+    default:
+      return "index";
+  }
+}
+
+std::string type_name(const Param& p) {
+  static constexpr const char* kNames[] = {"Tensor", "Tensor or Number", "Number", "int",       "float",     "bool",
+                                           "str",    "torch.dtype",      "device", "Generator", "Optimizer", "index"};
+  const char* one = kNames[static_cast<int>(p.type)];
+  return p.list && p.type != Type::index ? "tuple of " + std::string(one) + "s" : one;
+}
+
+// "NaN" and "Infinity" stand for numbers where JSON has none.
+bool number_of(const Bound& v, double& out) {
+  const std::string_view text = v.kind == ArgKind::text ? std::string_view(v.text, v.count) : std::string_view();
+  if (text == "NaN") return out = std::numeric_limits<double>::quiet_NaN(), true;
+  if (text == "Infinity") return out = std::numeric_limits<double>::infinity(), true;
+  if (text == "-Infinity") return out = -std::numeric_limits<double>::infinity(), true;
+  return false;
+}
+
+bool is_empty_list(const Bound& v) {
+  return v.count == 0 && (v.kind == ArgKind::ints || v.kind == ArgKind::tensors || v.kind == ArgKind::floats ||
+                          v.kind == ArgKind::bools);
+}
+
+// Whether v may be the argument of p; changes v to what the row's functions expect.
+bool coerce(const Param& p, Bound& v) {
+  if (v.kind == ArgKind::none) return p.optional;
+  double number;
+  if (p.list && p.type != Type::index) {
+    if (is_empty_list(v)) {
+      v.kind = p.type == Type::tensor ? ArgKind::tensors : p.type == Type::real ? ArgKind::floats : ArgKind::ints;
+      return true;
+    }
+    switch (p.type) {
+      case Type::tensor:
+        if (v.kind == ArgKind::tensor) {  // one tensor stands for a list of one
+          v.kind = ArgKind::tensors, v.count = 1;
+          return true;
+        }
+        if (v.kind != ArgKind::tensors) return false;
+        if (!p.element_optional) {
+          for (const Tensor& t : std::span(v.tensors, v.count)) {
+            if (!t) return false;
+          }
+        }
+        return true;
+      case Type::integer:
+        return v.kind == ArgKind::integer || (v.kind == ArgKind::ints && (p.list_size == 0 || v.count == 1 ||
+                                                                          static_cast<int>(v.count) == p.list_size));
+      case Type::real:
+        return v.kind == ArgKind::floats;
+      case Type::boolean:
+        return v.kind == ArgKind::bools;
+      default:
+        return false;
+    }
+  }
+  switch (p.type) {
+    case Type::tensor:
+      return v.kind == ArgKind::tensor;
+    case Type::operand:
+      if (v.kind == ArgKind::tensor) return true;
+      [[fallthrough]];
+    case Type::scalar:
+      if (number_of(v, number)) v = Bound(Scalar(number));
+      return v.is_scalar();
+    case Type::integer:
+      if (v.kind == ArgKind::boolean) v = Bound(Scalar(int64_t{v.b}));
+      return v.kind == ArgKind::integer;
+    case Type::real:
+      if (number_of(v, number)) v = Bound(Scalar(number));
+      if (v.kind == ArgKind::integer || v.kind == ArgKind::boolean) v = Bound(Scalar(v.scalar().real()));
+      return v.kind == ArgKind::real;
+    case Type::boolean:
+      return v.kind == ArgKind::boolean;
+    case Type::str:
+    case Type::device:
+      return v.kind == ArgKind::text;
+    case Type::dtype:
+      if (v.kind == ArgKind::text) {
+        const auto t = dtype_from(std::string_view(v.text, v.count));
+        if (!t) return false;
+        v = Bound(*t);
+      }
+      return v.kind == ArgKind::dtype;
+    case Type::index:
+      return v.kind == ArgKind::index || is_empty_list(v);
+    case Type::generator:
+    case Type::optimizer:
+      return v.kind == ArgKind::tensor;
+  }
+  return false;
+}
+
+Error wrong_kind(const std::string& op, const Param& p, const Bound& v) {
+  std::string text = op + "(): argument '" + p.name + "' must be " + type_name(p) + ", not " + kind_name(v);
+  if (v.kind == ArgKind::text) text += " '" + std::string(v.text, std::min<size_t>(v.count, 64)) + "'";
+  return Error(Code::bad_argument, text, op);
+}
+
+// Why the row does not take these arguments; nothing if it does, and then the call is bound.
+std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional,
+                             std::span<const std::pair<std::string_view, Bound>> named, BoundCall& call) {
+  const std::string& op = row.name();
+  call.id = row.id, call.count = row.params;
+  call.gathered.clear();
+  bool set[kMaxParams] = {};
+  size_t used = 0;
+  int p = 0;
+  if (row.takes_list && !positional.empty() && positional[0].kind == ArgKind::tensor) {
+    while (used < positional.size() && positional[used].kind == ArgKind::tensor)
+      call.gathered.push_back(*positional[used++].tensors);
+    call.args[0] = Bound(std::span<const Tensor>(call.gathered));
+    set[0] = true, p = 1;
+  }
+  auto is_named = [&](int k) {
+    return std::any_of(named.begin(), named.end(), [&](const auto& n) { return n.first == row.sig.params[k].name; });
+  };
+  for (; used < positional.size(); ++used, ++p) {
+    // An index has no positional spelling of its own: given by name, it leaves its place to what follows.
+    if (p < row.params && row.sig.params[p].type == Type::index && positional[used].kind != ArgKind::index &&
+        is_named(p))
+      ++p;
+    if (p == row.params || row.sig.params[p].keyword_only) {
+      const size_t most = static_cast<size_t>(
+          std::count_if(row.sig.params.begin(), row.sig.params.end(), [](const Param& q) { return !q.keyword_only; }));
+      // Loose integers at the end are one list: zeros(2, 3), reshape(x, 2, 3).
+      return Error(Code::bad_argument,
+                   op + "() takes " + std::to_string(most) + " positional arguments but " +
+                       std::to_string(positional.size()) + " were given",
+                   op);
+    }
+    call.args[p] = positional[used], set[p] = true;
+  }
+  for (const auto& [name, value] : named) {
+    int k = 0;
+    while (k < row.params && row.sig.params[k].name != name) ++k;
+    if (k == row.params) {
+      return Error(Code::bad_argument,
+                   op + "() got an unexpected keyword argument '" + std::string(name.substr(0, 64)) + "'", op);
+    }
+    if (set[k]) {
+      return Error(Code::bad_argument, op + "() got multiple values for argument '" + std::string(name) + "'", op);
+    }
+    call.args[k] = value, set[k] = true;
+  }
+  for (int k = 0; k < row.params; ++k) {
+    const Param& param = row.sig.params[k];
+    if (!set[k]) {
+      if (!param.fallback) {
+        return Error(Code::bad_argument, op + "() missing 1 required positional arguments: \"" + param.name + "\"", op);
+      }
+      call.args[k] = row.defaults[k];
+    } else if (!coerce(param, call.args[k])) {
+      return wrong_kind(op, param, call.args[k]);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void bind(std::string_view name, std::span<const Bound> positional,
+          std::span<const std::pair<std::string_view, Bound>> named, BoundCall& call) {
+  std::optional<Error> first;
+  int candidates = 0;
+  for (const OpRow& row : catalogue()) {
+    if (row.name() != name) continue;
+    ++candidates;
+    std::optional<Error> why = try_row(row, positional, named, call);
+    if (!why) return;
+    if (!first) first = std::move(why);
+  }
+  if (candidates == 0) {
+    throw Error(Code::unknown_operator, "unknown operator '" + std::string(name.substr(0, 64)) + "'",
+                std::string(name.substr(0, 64)));
+  }
+  throw *first;
+}
+
+void check(OpId id, std::span<Bound> args) {
+  if (id >= catalogue().size()) {
+    throw Error(Code::unknown_operator, "unknown operator number " + std::to_string(id));
+  }
+  const OpRow& row = catalogue()[id];
+  if (static_cast<int>(args.size()) > row.params) {
+    throw Error(Code::bad_argument,
+                row.name() + "() takes " + std::to_string(row.params) + " arguments but " +
+                    std::to_string(args.size()) + " were given",
+                row.name());
+  }
+  for (int k = 0; k < row.params; ++k) {
+    const Param& param = row.sig.params[k];
+    if (k >= static_cast<int>(args.size())) {
+      if (!param.fallback)
+        throw Error(Code::bad_argument,
+                    row.name() + "() missing 1 required positional arguments: \"" + param.name + "\"", row.name());
+    } else if (!coerce(param, args[k])) {
+      throw wrong_kind(row.name(), param, args[k]);
+    }
+  }
+}
+
+}  // namespace gradwire::engine

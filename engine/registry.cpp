@@ -1,0 +1,98 @@
+#include "engine/registry.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace gradwire::engine {
+namespace {
+
+struct Catalogue {
+  std::vector<OpRow> rows;
+  std::unordered_map<std::string, OpId> by_name;
+};
+
+Bound default_value(const Param& p, const Default& d) {
+  switch (d.kind) {
+    case ArgKind::boolean:
+      return Bound(Scalar(d.i != 0));
+    case ArgKind::integer:
+      return p.type == Type::real ? Bound(Scalar(static_cast<double>(d.i))) : Bound(Scalar(d.i));
+    case ArgKind::real:
+      return Bound(Scalar(d.f));
+    case ArgKind::text:
+      return Bound(std::string_view(d.text));
+    case ArgKind::ints:
+      return Bound(std::span<const int64_t>(d.ints));
+    default:
+      return Bound();
+  }
+}
+
+OpRow make_row(const OpDef& def, const Signature& sig) {
+  OpRow row;
+  row.def = &def;
+  row.sig = sig;
+  row.params = static_cast<int>(sig.params.size());
+  if (row.params > kMaxParams) throw Error(Code::internal, sig.name + " has more than kMaxParams parameters");
+  const int ways = (def.pointwise > 0) + (def.compute != nullptr) + (def.write != nullptr) + (def.view != nullptr) +
+                   (def.compose != nullptr);
+  const int grads = (def.vjp != nullptr) + (def.compose != nullptr) + (def.no_grad != nullptr);
+  if (ways != 1 || grads != 1)
+    throw Error(Code::internal, sig.name + ": a row has one way to compute and one gradient");
+  for (int i = 0; i < row.params; ++i) {
+    const Param& p = sig.params[i];
+    row.is_tensor[i] = !p.list && (p.type == Type::tensor || p.type == Type::operand);
+  }
+  row.takes_list = row.params > 0 && sig.params[0].list && sig.params[0].type == Type::tensor;
+  std::fill(std::begin(row.save_in), std::end(row.save_in), -1);
+  std::fill(std::begin(row.save_out), std::end(row.save_out), -1);
+  for (int k = 0; k < def.saves.count; ++k) {
+    const Save& s = def.saves.at[k];
+    (s.is_out ? row.save_out : row.save_in)[s.index] = static_cast<int8_t>(k);
+  }
+  if (def.pointwise > 0) {
+    row.kernel = find_pointwise(sig.name);
+    if (!row.kernel) throw Error(Code::internal, sig.name + ": no functor of this name");
+  }
+  return row;
+}
+
+const Catalogue& all() {
+  static const Catalogue c = [] {
+    Catalogue c;
+    for (std::span<const OpDef> family : {kUnaryOps, kBinaryOps, kCompareOps, kReduceOps, kShapeOps, kIndexOps,
+                                          kLinalgOps, kNnOps, kLossOps, kCreateOps, kAutogradOps}) {
+      for (const OpDef& def : family) {
+        const Signature sig = parse_signature(def.sig);
+        c.rows.push_back(make_row(def, sig));
+        if (def.inplace) {
+          OpRow form = make_row(def, sig);
+          form.sig.name += "_";
+          form.inplace = true;
+          c.rows.push_back(std::move(form));
+        }
+      }
+    }
+    for (size_t i = 0; i < c.rows.size(); ++i) {
+      OpRow& row = c.rows[i];
+      row.id = static_cast<OpId>(i);
+      for (int k = 0; k < row.params; ++k) {  // they point into the row's own signature, which stays where it is
+        if (row.sig.params[k].fallback) row.defaults[k] = default_value(row.sig.params[k], *row.sig.params[k].fallback);
+      }
+      c.by_name.emplace(row.sig.full_name(), row.id);
+    }
+    return c;
+  }();
+  return c;
+}
+
+}  // namespace
+
+std::span<const OpRow> catalogue() { return all().rows; }
+
+const OpRow* find_op(std::string_view full_name) {
+  const auto at = all().by_name.find(std::string(full_name));
+  return at == all().by_name.end() ? nullptr : &all().rows[at->second];
+}
+
+}  // namespace gradwire::engine

@@ -1,0 +1,113 @@
+#include "engine/storage.h"
+
+#include <cstring>
+#include <new>
+
+#include "engine/tensor.h"
+
+namespace gradwire::engine {
+namespace {
+
+// Small data shares one block with its storage. Larger data has a block of its own, so that it can go when the storage
+// moves to another buffer.
+constexpr size_t kCombined = 4096;
+constexpr size_t kHeader = 64;
+
+}  // namespace
+
+Buffer* Buffer::make(Context& cx, size_t bytes) {
+  if (cx.on_cpu) {
+    char* block = static_cast<char*>(cx.pool.take(kHeader + bytes));
+    auto* b = new (block) Buffer;
+    b->data = block + kHeader, b->bytes = bytes, b->pool = &cx.pool;
+    return b;
+  }
+  cx.pool.charge(bytes);
+  void* data = nullptr;
+  Buffer* b = nullptr;
+  try {
+    data = cx.backend.allocate(bytes);
+    b = new (cx.pool.take(kHeader)) Buffer;
+  } catch (...) {
+    if (data) cx.backend.free(data, bytes);
+    cx.pool.uncharge(bytes);
+    throw;
+  }
+  b->data = data, b->bytes = bytes, b->pool = &cx.pool, b->device = &cx.backend;
+  return b;
+}
+
+void Buffer::free_here() {
+  if (device) {
+    device->free(data, bytes);
+    pool->uncharge(bytes);
+    pool->give(this, kHeader);
+  } else if (combined) {
+    pool->give(reinterpret_cast<char*>(this) - sizeof(Storage), kHeader + bytes);
+  } else {
+    pool->give(this, kHeader + bytes);
+  }
+}
+
+void Buffer::let_go(Buffer* b) {
+  Pool* pool = b->pool;
+  if (b->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    void* block = b->combined ? reinterpret_cast<char*>(b) - sizeof(Storage) : reinterpret_cast<char*>(b);
+    pool->give_remote(block, kHeader + b->bytes);
+  }
+  pool->release();
+}
+
+Storage* Storage::make(Context& cx, size_t bytes) {
+  if (bytes > kCombined || !cx.on_cpu) {
+    Buffer* b = Buffer::make(cx, bytes);
+    try {
+      auto* s = new (cx.pool.take(sizeof(Storage))) Storage;
+      s->buffer = b;
+      return s;
+    } catch (...) {
+      b->free_here();
+      throw;
+    }
+  }
+  char* block = static_cast<char*>(cx.pool.take(kHeader + bytes));
+  auto* s = new (block) Storage;
+  auto* b = new (block + sizeof(Storage)) Buffer;
+  b->combined = true, b->data = block + kHeader, b->bytes = bytes, b->pool = &cx.pool;
+  s->buffer = b;
+  return s;
+}
+
+Storage* Storage::around(Context& cx, Buffer* b) {
+  auto* s = new (cx.pool.take(sizeof(Storage))) Storage;
+  b->shared = true;
+  b->holders.fetch_add(1, std::memory_order_relaxed);
+  s->buffer = b;
+  return s;
+}
+
+void Storage::drop(Storage* s) {
+  auto end = [](Buffer* b) {
+    if (!b->shared || b->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) b->free_here();
+  };
+  Buffer* b = s->buffer;
+  if (s->moved) {
+    end(reinterpret_cast<Buffer*>(s + 1));  // the block goes with it
+  } else if (!b->combined) {
+    b->pool->give(s, sizeof(Storage));
+  }
+  end(b);
+}
+
+void Storage::unshare(Context& cx) {
+  Buffer* b = Buffer::make(cx, buffer->bytes);
+  std::memcpy(b->data, buffer->data, buffer->bytes);
+  if (buffer->combined) {
+    moved = true;
+  } else if (buffer->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    buffer->free_here();
+  }
+  buffer = b;
+}
+
+}  // namespace gradwire::engine
