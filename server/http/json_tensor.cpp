@@ -1,12 +1,14 @@
 #include "server/http/json_tensor.h"
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "engine/io/layout.h"
 #include "schema/error.h"
-#include "server/http/numbers.h"
+#include "schema/half.h"
+#include "schema/half.h"
 
 namespace gradwire::server::http {
 namespace {
@@ -21,6 +23,11 @@ std::optional<double> non_finite(std::string_view s) {
   if (s == "Infinity") return std::numeric_limits<double>::infinity();
   if (s == "-Infinity") return -std::numeric_limits<double>::infinity();
   return std::nullopt;
+}
+
+bool decimal(std::string_view s, int64_t& out) {
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), out);
+  return error == std::errc() && end == s.data() + s.size();
 }
 
 /// One pass over `data`: checks its nesting against the shape and puts every number into its place.
@@ -78,6 +85,7 @@ class Filler {
       if (f != std::trunc(f)) return std::string("fractional value for dtype ") + name(dtype_);
       if (f < -0x1p63 || f >= 0x1p63) return out_of_range();
       i = static_cast<int64_t>(f);
+    } else if (v.is(Kind::string) && decimal(v.text(), i)) {  // from writers whose numbers end at 2^53
     } else if (v.is(Kind::string) && non_finite(v.text())) {
       return std::string("\"") + std::string(v.text()) + "\" has no value in dtype " + name(dtype_);
     } else {
@@ -104,7 +112,7 @@ class Filler {
       store(static_cast<float>(f));
     } else {
       const float single = static_cast<float>(f);
-      store(dtype_ == DType::float16 ? to_float16(single) : to_bfloat16(single));
+      store(dtype_ == DType::float16 ? float_to_half(single) : float_to_bfloat16(single));
     }
     return {};
   }
