@@ -1,5 +1,6 @@
 #include "server/http/json_tensor.h"
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -21,6 +22,12 @@ std::optional<double> non_finite(std::string_view s) {
   if (s == "Infinity") return std::numeric_limits<double>::infinity();
   if (s == "-Infinity") return -std::numeric_limits<double>::infinity();
   return std::nullopt;
+}
+
+/// "-9007199254740993" as an integer; false for any other text.
+bool decimal(std::string_view s, int64_t& i) {
+  const auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), i);
+  return ec == std::errc() && end == s.data() + s.size();
 }
 
 /// One pass over `data`: checks its nesting against the shape and puts every number into its place, where `to` has
@@ -80,6 +87,8 @@ class Filler {
       if (f != std::trunc(f)) return std::string("fractional value for dtype ") + name(dtype_);
       if (f < -0x1p63 || f >= 0x1p63) return out_of_range();
       i = static_cast<int64_t>(f);
+    } else if (v.is(Kind::string) && decimal(v.text(), i)) {
+      // as clients write it whose numbers are doubles
     } else if (v.is(Kind::string) && non_finite(v.text())) {
       return std::string("\"") + std::string(v.text()) + "\" has no value in dtype " + name(dtype_);
     } else {

@@ -57,7 +57,8 @@ void append(std::string& to, float v) {
   append_spelled(to, text, end);
 }
 
-/// Halves have no to_chars: the fewest digits that come back to the same half.
+/// Halves have no to_chars: the fewest digits that come back to the same half, or the value itself where that is no
+/// longer (65504 rather than 65500).
 template <class From, class To> void append_half(std::string& to, uint16_t bits, From from, To back) {
   const float v = from(bits);
   if (append_special(to, v)) return;
@@ -69,6 +70,9 @@ template <class From, class To> void append_half(std::string& to, uint16_t bits,
     std::from_chars(text, end, read);
     if (back(read) == bits) break;
   }
+  char exact[48];
+  const char* exact_end = std::to_chars(exact, exact + sizeof exact, static_cast<double>(v)).ptr;
+  if (exact_end - exact <= end - text) return append_spelled(to, exact, exact_end);
   append_spelled(to, text, end);
 }
 
