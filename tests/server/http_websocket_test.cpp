@@ -179,7 +179,7 @@ TEST_CASE("A bad request has its error and the conversation goes on", "[rest5]")
 TEST_CASE("An upgrade is checked like any request", "[T14][T15]") {
   Talk t;
   Peer peer(t.site);
-  const auto [raw, code] = GENERATE_COPY(table<std::string, std::string>({
+  const auto [raw, code] = GENERATE_REF(table<std::string, std::string>({
       {Client::upgrade(t.session, "other"), "bad_request"},
       {Client::upgrade(t.session, "gradwire.v1", "Origin: http://evil.example\r\n"), "forbidden"},
       {Client::upgrade("/v1/sessions/0123"), "no_session"},
@@ -217,7 +217,7 @@ TEST_CASE("Frames that break the protocol close the connection with their code",
       {frame(2, "{}"), 1003},
       {frame(8, std::string(1, '\3')), 1002},
       {frame(8, "\x03\xED"), 1002},
-      {frame(8, "\x03\xE8\xC3("), 1007},
+      {frame(8, "\x03\xE8\xC3("), 1002},
   }));
   CAPTURE(code);
   c.raw(raw);
@@ -241,7 +241,7 @@ TEST_CASE("Empty fragments without end and floods of pings are cut off", "[T14]"
     std::string flood;
     for (int i = 0; i < 65; ++i) flood += frame(9, "x");
     c.raw(flood);
-    while (c.peer().take(1) == "\x8A") c.peer().take(2);
+    c.peer().closed();  // after the pongs of those before
   }
 }
 
