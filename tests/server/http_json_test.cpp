@@ -183,6 +183,8 @@ TEST_CASE("int64 is exact both ways", "[T13]") {
             "[-9223372036854775808,-9223372036854775807,-9007199254740993,0,9007199254740993,9223372036854775807]") !=
         std::string::npos);
   CHECK(values<int64_t>(tensor(text)) == all);
+  CHECK(values<int64_t>(tensor(R"({"dtype":"int64","data":["-9007199254740993"]})"))[0] == -9007199254740993);
+  CHECK(message_of(R"({"dtype":"int64","data":["1e3"]})", Code::bad_tensor).starts_with("data[0]: "));
 }
 
 TEST_CASE("All halves come back with the same bits from their text", "[T27]") {
@@ -314,6 +316,15 @@ TEST_CASE("Every element of an index has its kind", "[rest3]") {
   const std::vector<int64_t> ints(p->ints.begin() + r.ints, p->ints.begin() + r.ints + 13);
   CHECK(ints == std::vector<int64_t>{0, -1, 2, 2, 2, 0, 1, 2, 3, 2, 1, 0, 0});
   CHECK(p->args[p->steps[1].named[0].second.first].kind == ArgKind::index);
+}
+
+TEST_CASE("index_put takes its values as the second input", "[rest3]") {
+  const auto p = program(R"({"ops":[{"op":"index_put_","in":["x",2.5],"attrs":{"index":[0]}}]})");
+  const Program::Step& s = p->steps[0];
+  CHECK(s.positional.size() == 1);
+  REQUIRE(s.named.size() == 2);
+  CHECK(s.named[1].first == "values");
+  CHECK(p->args[s.named[1].second.first].f == 2.5);
 }
 
 TEST_CASE("A step that makes no sense leaves the steps before it", "[rest3]") {
