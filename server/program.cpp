@@ -175,11 +175,6 @@ class ProgramTask final : public Task {
       args_.clear(), named_.clear();
       for (const auto& r : st.positional) args_.push_back(argument(r));
       for (const auto& [name, r] : st.named) named_.emplace_back(name, argument(r));
-      // The notation writes the index of a target by name, and so the values behind it come in its place.
-      if ((st.op == "index_put_" || st.op == "index_put") && args_.size() == 2 && !named_.empty()) {
-        named_.emplace_back("values", args_.back());
-        args_.pop_back();
-      }
       engine::bind(st.op, args_, named_, call_);
       const std::span<const engine::Bound> full(call_.args, static_cast<size_t>(call_.count));
       s.cx.grad_mode = st.grad_mode.value_or(true);
