@@ -39,7 +39,10 @@ Work chain(Engine& e, bool record, bool backward) {
     return y;
   };
   if (!backward) return {[y] { y(); }, [y] { return total(y()); }};
-  auto back = [x, y] { return grad(std::vector<Tensor>{y().sum()}, std::vector<Tensor>{x})[0]; };
+  auto back = [&e, x, y] {
+    engine::GradMode mode(e.cx, true);
+    return grad(std::vector<Tensor>{y().sum()}, std::vector<Tensor>{x})[0];
+  };
   return {[back] { back(); }, [back] { return total(back()); }};
 }
 
