@@ -3,7 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "client/gradwire.h"
-#include "fake.h"
+#include "tests/client/fake.h"
 
 using namespace gradwire;
 using Catch::Matchers::ContainsSubstring;
