@@ -2,7 +2,9 @@
 
 #include <kj/async-io.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -73,6 +75,31 @@ TEST_CASE("what is thrown on the loop stops nothing", "[server][rpc]") {
   rig.queue->post([&] { paf.fulfiller->fulfill(); });
   paf.promise.wait(rig.io.waitScope);
   SUCCEED();
+}
+
+TEST_CASE("no answer is missed, whether the loop looks for it or sleeps", "[server][rpc]") {
+  QueueRig rig;
+  std::atomic<Done<int>*> asked{nullptr};
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop.load()) {
+      if (Done<int>* d = asked.exchange(nullptr)) {
+        (*d)(5);
+        delete d;
+      }
+    }
+  });
+  int right = 0;
+  for (int i = 0; i < 20000; ++i) {
+    auto done = std::make_unique<Done<int>>();
+    auto promise = rig.queue->expect(*done);
+    asked = done.release();
+    if (i % 3) rig.queue->linger();
+    right += *promise.wait(rig.io.waitScope) == 5;
+  }
+  stop = true;
+  other.join();
+  CHECK(right == 20000);
 }
 
 TEST_CASE("after the end of the loop answers are dropped where they are made", "[server][rpc]") {
