@@ -30,7 +30,8 @@ bool decimal(std::string_view s, int64_t& out) {
   return error == std::errc() && end == s.data() + s.size();
 }
 
-/// One pass over `data`: checks its nesting against the shape and puts every number into its place.
+/// One pass over `data`: checks its nesting against the shape and puts every number into its place, where `to` has
+/// places.
 class Filler {
  public:
   Filler(Doc::Ref data, DType dtype, const Shape& shape, std::vector<std::byte>& to)
@@ -68,6 +69,7 @@ class Filler {
     return s;
   }
   template <class T> void store(T v) {
+    if (to_.empty()) return;
     std::memcpy(to_.data() + offset_, &v, sizeof v);
     offset_ += sizeof v;
   }
@@ -242,11 +244,12 @@ Program::Input read_tensor(Doc::Ref v, DType floating) {
   const Doc::Ref end = data->next();
   size_t values = 0;
   for (Doc::Ref at = *data; !(at == end); at = at.following()) values += !at.is(Kind::array);
+  const Shape walk = flat ? Shape{static_cast<int64_t>(bytes / element)} : t.shape;
   if (bytes / element > values) {
+    Filler(*data, t.dtype, walk, t.bytes).run();  // names the place, and stores nothing
     fail("shape '" + to_string(t.shape) + "' is invalid for input of size " + std::to_string(values));
   }
   t.bytes.resize(bytes);
-  const Shape walk = flat ? Shape{static_cast<int64_t>(bytes / element)} : t.shape;
   Filler(*data, t.dtype, walk, t.bytes).run();
   return t;
 }

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "client/gradwire.h"
-#include "fake.h"
+#include "tests/client/fake.h"
 
 using namespace gradwire;
 using Catch::Matchers::ContainsSubstring;

@@ -1,4 +1,4 @@
-#include "fake.h"
+#include "tests/client/fake.h"
 
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "client/gradwire.h"
-#include "fake.h"
+#include "tests/client/fake.h"
 
 using namespace gradwire;
 using Catch::Matchers::Message;
