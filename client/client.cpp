@@ -6,39 +6,43 @@
 
 namespace gradwire {
 
-Session Client::open(const SessionOptions& options) {
-  if (!link_) raise(Error(Code::closed, "this Client is not connected"));
-  return Session(link_->open(options));
+namespace client {
+
+/// What the handles of one client share.
+struct Owner {
+  std::shared_ptr<Link> link;
+  Session session;
+
+  ~Owner() {
+    if (session) forget_default_session(session);
+    session = Session();
+    if (link) link->settle();
+  }
+};
+
+}  // namespace client
+
+client::Owner& Client::owner() const {
+  if (!owner_) raise(Error(Code::closed, "this Client is not connected"));
+  return *owner_;
 }
 
-ServerInfo Client::info() const {
-  if (!link_) raise(Error(Code::closed, "this Client is not connected"));
-  return link_->info();
-}
-
-std::vector<SessionInfo> Client::sessions() const {
-  if (!link_) raise(Error(Code::closed, "this Client is not connected"));
-  return link_->sessions();
-}
-
-std::string Client::run_json(const std::string& program) const {
-  if (!link_) raise(Error(Code::closed, "this Client is not connected"));
-  return link_->run_json(program);
-}
-
-const std::string& Client::address() const {
-  if (!link_) raise(Error(Code::closed, "this Client is not connected"));
-  return link_->address();
-}
+Session& Client::session() const { return owner().session; }
+Session Client::open(const SessionOptions& options) const { return Session(owner().link->open(options)); }
+ServerInfo Client::info() const { return owner().link->info(); }
+std::vector<SessionInfo> Client::sessions() const { return owner().link->sessions(); }
+std::string Client::run_json(const std::string& program) const { return owner().link->run_json(program); }
+const std::string& Client::address() const { return owner().link->address(); }
 
 Client connect(std::string_view address, const ConnectOptions& options) {
   Client c;
-  c.link_ = client::Link::connect(std::string(address), options);
-  c.session_ = c.open(options.session);
+  c.owner_ = std::make_shared<client::Owner>();
+  c.owner_->link = client::Link::connect(std::string(address), options);
+  c.owner_->session = c.open(options.session);
   try {
     default_session();
   } catch (const Closed&) {
-    set_default_session(c.session_);
+    set_default_session(c.owner_->session);
   }
   return c;
 }

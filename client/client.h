@@ -12,7 +12,7 @@
 namespace gradwire {
 
 struct ConnectOptions {
-  std::string token;                     // as the server's token file knows it
+  std::string token{};                   // as the server's token file knows it
   std::chrono::milliseconds timeout{0};  // of each wait for an answer; 0: none
   std::chrono::milliseconds connect_timeout{10000};
   SessionOptions session{};                // the default session
@@ -34,7 +34,7 @@ struct SessionInfo {
 };
 
 namespace client {
-class Link;
+struct Owner;
 }
 
 /// A connection to a server, and a first session on it. A copy is a second handle; the connection ends with the last
@@ -43,9 +43,9 @@ class Client {
  public:
   Client() = default;
   /// The session that `connect` opened.
-  Session& session() { return session_; }
+  Session& session() const;
   /// One more.
-  Session open(const SessionOptions& = {});
+  Session open(const SessionOptions& = {}) const;
   ServerInfo info() const;
   std::vector<SessionInfo> sessions() const;
   /// Runs a program in the notation of the HTTP interface, in a session of its own, and returns the answer's JSON text.
@@ -54,8 +54,8 @@ class Client {
 
  private:
   friend Client connect(std::string_view, const ConnectOptions&);
-  std::shared_ptr<client::Link> link_;
-  Session session_;
+  client::Owner& owner() const;
+  std::shared_ptr<client::Owner> owner_;
 };
 
 /// Connects to "host:port", "unix:PATH" or "local" (starts a gradwired of its own, which ends with the client: the

@@ -502,6 +502,11 @@ Core::Next Core::next(std::unique_ptr<Outgoing>& out, bool open_too) {
   return Next::batch;
 }
 
+bool Core::idle() {
+  std::lock_guard lock(lock_);
+  return sealed_.empty() && open_->empty();
+}
+
 void Core::recycle(std::unique_ptr<Outgoing> o) {
   o->batch.clear();
   o->fetches.clear();

@@ -104,6 +104,7 @@ class Core : public std::enable_shared_from_this<Core> {
   enum class Next { none, later, batch };
   /// The next batch to send. `later`: some calls stand in an open batch; `open_too` takes them.
   Next next(std::unique_ptr<Outgoing>&, bool open_too);
+  bool idle();  // nothing waits to be sent
   void recycle(std::unique_ptr<Outgoing>);
   /// The answer to a batch; in order.
   void answered(uint64_t seq, uint64_t epoch, std::shared_ptr<const Error>, std::vector<Warning>);

@@ -125,6 +125,9 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
   void log_in(wire::Login::Client, const ConnectOptions&, kj::WaitScope&);
   std::vector<uint16_t> operators(kj::WaitScope&);
   void finish();
+  void leave(uint64_t id);
+  void settle();
+  void say_goodbye();
   kj::Promise<void> listen();
   kj::Promise<void> tick();
   kj::Promise<void> keep_alive();
@@ -180,7 +183,9 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
   std::optional<wire::Gate::Client> gate_;
   std::map<uint64_t, Remote> remotes_;
   uint64_t last_remote_ = 0;
-  bool armed_ = false, stopping_ = false;
+  bool armed_ = false, stopping_ = false, said_goodbye_ = false;
+  std::vector<std::shared_ptr<Answer<bool>>> settling_;
+  int leaving_ = 0;  // sessions whose end is not answered yet
   std::shared_ptr<const Error> dead_;
   std::string address_;
 };
@@ -227,7 +232,7 @@ void Link::Impl::run(const std::string& address, const ConnectOptions& options, 
       lost("it was ended");
       remotes_.clear();
       gate_.reset();
-      tasks_ = nullptr;
+      tasks_ = nullptr, stop_ = nullptr;
     });
     tasks.add(network.onDisconnect().then([this] { lost("the server closed it"); }));
     tasks.add(listen());
@@ -235,16 +240,6 @@ void Link::Impl::run(const std::string& address, const ConnectOptions& options, 
     tasks.add(keep_alive());
     ready.set(std::move(known));
     stop.promise.wait(io.waitScope);
-
-    // Sessions that are still there end now, not when their lease is over.
-    if (!dead_ && !remotes_.empty()) {
-      auto all = kj::heapArrayBuilder<kj::Promise<void>>(remotes_.size());
-      for (auto& [number, r] : remotes_) all.add(r.session.closeRequest().send().ignoreResult());
-      kj::joinPromises(all.finish())
-          .exclusiveJoin(clock_->afterDelay(kFarewell))
-          .then([] {}, [](kj::Exception&&) {})
-          .wait(io.waitScope);
-    }
   } catch (const Error& e) {
     ready.fail(e);
   } catch (const kj::Exception& e) {
@@ -323,11 +318,32 @@ kj::Promise<void> Link::Impl::listen() {
       std::lock_guard lock(mutex_);
       posted.swap(posted_), dirty.swap(dirty_);
     }
-    for (auto& f : posted) f();
     for (auto& c : dirty) pump(c->remote, false);
-    if (stopping_) stop_->fulfill();
+    dirty.clear();
+    for (auto& f : posted) f();
+    if (stopping_ && !said_goodbye_) say_goodbye();
     return listen();
   });
+}
+
+/// Ends a session now, not when its lease is over.
+void Link::Impl::leave(uint64_t id) {
+  Remote* r = find(id);
+  if (!r) return;
+  if (!dead_) {
+    ++leaving_;
+    tasks_->add(r->session.closeRequest().send().ignoreResult().then([this] {
+      if (--leaving_ == 0 && stopping_) stop_->fulfill();
+    }));
+  }
+  remotes_.erase(id);
+}
+
+void Link::Impl::say_goodbye() {
+  said_goodbye_ = true;
+  while (!remotes_.empty()) leave(remotes_.begin()->first);
+  if (dead_ || leaving_ == 0) return stop_->fulfill();
+  tasks_->add(clock_->afterDelay(kFarewell).then([this] { stop_->fulfill(); }));
 }
 
 /// The end of the time for gathering.
@@ -352,6 +368,7 @@ kj::Promise<void> Link::Impl::keep_alive() {
 
 void Link::Impl::lost(const std::string& why) {
   if (dead_) return;
+  if (stopping_ && stop_) stop_->fulfill();
   dead_ = std::make_shared<const Error>(Code::unavailable, "the connection to " + address_ + " is gone: " + why);
   for (auto& [id, r] : remotes_) {
     for (auto& f : r.flight) {
@@ -360,6 +377,8 @@ void Link::Impl::lost(const std::string& why) {
     r.flight.clear();
     if (const auto core = r.core.lock()) core->broken(dead_);
   }
+  for (auto& a : settling_) a->set(true);
+  settling_.clear();
 }
 
 // ---- batches ----
@@ -487,6 +506,24 @@ void Link::Impl::advance(uint64_t id) {
     }
   }
   pump(id, false);
+  if (!settling_.empty()) settle();
+}
+
+/// Looks, in a turn of its own that holds nothing else, whether all is answered.
+void Link::Impl::settle() {
+  if (dead_) {
+    for (auto& a : settling_) a->set(true);
+    return settling_.clear();
+  }
+  tasks_->add(kj::evalLater([this] {
+    for (auto& [id, r] : remotes_) {
+      if (!r.flight.empty()) return;
+      const auto core = r.core.lock();
+      if (core && !core->idle()) return pump(id, true);
+    }
+    for (auto& a : settling_) a->set(true);
+    settling_.clear();
+  }));
 }
 
 // ---- uploads ----
@@ -646,15 +683,23 @@ void Link::close(Core& core, Timeout timeout) {
   answer->wait(timeout, "closing the session");
 }
 
+void Link::settle() noexcept {
+  try {
+    auto answer = std::make_shared<Answer<bool>>();
+    auto* impl = impl_.get();
+    impl->post([impl, answer] {
+      impl->settling_.push_back(answer);
+      impl->settle();
+    });
+    answer->wait(std::chrono::seconds(2), "the last calls");
+  } catch (...) {  // no memory, or the server takes its time: the connection ends without them
+  }
+}
+
 void Link::forget(uint64_t remote) noexcept {
   try {
     auto* impl = impl_.get();
-    impl->post([impl, remote] {
-      Remote* r = impl->find(remote);
-      if (!r) return;
-      if (!impl->dead_) impl->tasks_->add(r->session.closeRequest().send().ignoreResult());
-      impl->remotes_.erase(remote);
-    });
+    impl->post([impl, remote] { impl->leave(remote); });
   } catch (...) {  // no memory: the session ends with the connection
   }
 }

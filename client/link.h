@@ -30,6 +30,8 @@ class Link {
   /// Sends a tensor's bytes; the number that a kUpload call takes. `bytes` are not read after this returns.
   uint64_t upload(Core&, DType, std::span<const int64_t> shape, std::span<const std::byte> bytes, Timeout);
   void close(Core&, Timeout);
+  /// Waits, for a short time at most, until what was recorded is answered: then nothing here holds a Core.
+  void settle() noexcept;
   /// The Core is gone: ends its session, without waiting.
   void forget(uint64_t remote) noexcept;
 

@@ -61,8 +61,8 @@ Local::Local(const std::vector<std::string>& args, std::chrono::milliseconds tim
     end();
     throw Error(Code::unavailable, std::string("cannot make a pipe: ") + std::strerror(errno));
   }
-  std::vector<std::string> words = {program, "--unix",  socket_, "--rpc",       "",    "--http",
-                                    "",      "--probe", "",      "--log-level", "warn"};
+  std::vector<std::string> words = {program, "--unix",  socket_, "--rpc",       "",       "--http",
+                                    "",      "--probe", "",      "--log-level", "warning"};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<char*> argv;
   for (auto& w : words) argv.push_back(w.data());

@@ -55,6 +55,12 @@ void set_default_session(const Session& session) {
   d.core = session.core().weak_from_this();
 }
 
+void forget_default_session(const Session& session) {
+  auto& d = the_default();
+  std::lock_guard lock(d.mutex);
+  if (d.core.lock().get() == &session.core()) d.core.reset();
+}
+
 Session& default_session() {
   auto& d = the_default();
   std::shared_ptr<client::Core> core;

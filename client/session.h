@@ -24,12 +24,12 @@ class Core;
 
 /// How to open a session.
 struct SessionOptions {
-  std::string device, name;         // empty: the server's device; no name
-  DType dtype = DType::float32;     // the default dtype of creation functions
-  std::optional<uint64_t> seed;     // of the session's generator
-  int64_t memory_limit = 0;         // bytes; 0: the server's default
-  std::chrono::seconds ttl{0};      // how long it outlives its connection; 0: the server's default
-  std::vector<std::string> compat;  // names of design.md section 7
+  std::string device{}, name{};       // empty: the server's device; no name
+  DType dtype = DType::float32;       // the default dtype of creation functions
+  std::optional<uint64_t> seed{};     // of the session's generator
+  int64_t memory_limit = 0;           // bytes; 0: the server's default
+  std::chrono::seconds ttl{0};        // how long it outlives its connection; 0: the server's default
+  std::vector<std::string> compat{};  // names of design.md section 7
 };
 
 /// One client's tensors and graphs on a server. A copy is a second handle on the same session; it ends with its last
@@ -68,6 +68,7 @@ class Session {
                                      std::source_location);
   friend gradwire::Tensor tensor(Session&, Literal, TensorOptions, std::source_location);
   friend void set_default_session(const Session&);
+  friend void forget_default_session(const Session&);
   void fill(uint16_t op, const std::source_location& at, std::span<const Value<Tensor>> args, std::span<Tensor> out);
   client::Core& core() const;
   explicit Session(std::shared_ptr<client::Core> owner) : core_(owner.get()), owner_(std::move(owner)) {}
@@ -81,5 +82,7 @@ class Session {
 void set_default_session(const Session&);
 /// Throws Error{closed} if there is none.
 Session& default_session();
+/// If it is this one, there is none from now on.
+void forget_default_session(const Session&);
 
 }  // namespace gradwire

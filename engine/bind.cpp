@@ -147,7 +147,14 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
     call.args[0] = Bound(std::span<const Tensor>(call.gathered));
     set[0] = true, p = 1;
   }
+  auto is_named = [&](int k) {
+    return std::any_of(named.begin(), named.end(), [&](const auto& n) { return n.first == row.sig.params[k].name; });
+  };
   for (; used < positional.size(); ++used, ++p) {
+    // An index has no positional spelling of its own: given by name, it leaves its place to what follows.
+    if (p < row.params && row.sig.params[p].type == Type::index && positional[used].kind != ArgKind::index &&
+        is_named(p))
+      ++p;
     if (p == row.params || row.sig.params[p].keyword_only) {
       const size_t most = static_cast<size_t>(
           std::count_if(row.sig.params.begin(), row.sig.params.end(), [](const Param& q) { return !q.keyword_only; }));

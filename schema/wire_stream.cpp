@@ -20,6 +20,8 @@ constexpr size_t kShared = 16 << 10;
 /// A buffer may be this much larger than what has arrived of its frame.
 constexpr size_t kGrowth = 32;
 constexpr size_t kFirstGrowth = 128 << 10;
+/// Messages up to this size are not waited for one by one.
+constexpr size_t kSmall = 4 << 10;
 
 bool is_block(size_t size) { return size > kFirstGrowth && size <= BlockPool::kBlock; }
 
@@ -164,7 +166,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> Stream::tryReadMessage(kj::Ar
 kj::Promise<Stream::Message> Stream::next(capnp::ReaderOptions options) {
   if (rejected_) return refuse(*rejected_);
   if (queued() > limits_.queued_bytes) {
-    return when_writable().then([this, options] { return next(options); });
+    return room().then([this, options] { return next(options); });
   }
   const auto head = buffered() ? read_head(buffer_->data + rpos_, buffered(), limits_) : FrameHead{};
   if (head.state == FrameHead::State::bad) return refuse(head.why);
@@ -380,23 +382,34 @@ void Stream::taskFailed(kj::Exception&& e) { broken(kj::mv(e)); }
 
 // ---- waiting for room, and what must live until it is written
 
-kj::Promise<void> Stream::when_writable() {
-  if (writable()) return kj::READY_NOW;
+bool Stream::has_room(size_t bytes) {
+  if (announced_ || !waiters_.empty() || queued() > limits_.queued_bytes) return false;
+  if (bytes > kSmall) {
+    announced_ = true;
+    check_waiters();
+  }
+  return true;
+}
+
+kj::Promise<void> Stream::room() {
   auto paf = kj::newPromiseAndFulfiller<void>();
   waiters_.push_back(kj::mv(paf.fulfiller));
+  check_waiters();
   return kj::mv(paf.promise);
 }
 
 void Stream::check_waiters() {
-  if (checking_ || (waiters_.empty() && holds_.empty())) return;
+  if (checking_ || (!announced_ && waiters_.empty() && holds_.empty())) return;
   checking_ = true;
   // Last of all: by then the network above has let go of what is written, and who was released before has written.
   tasks_.add(kj::evalLast([this] {
     checking_ = false;
+    announced_ = false;
     if (queued() == 0 && !writing_ && items_.empty()) holds_.clear(), held_bytes_ = 0;
     if (waiters_.empty() || queued() > limits_.queued_bytes) return;
     waiters_.front()->fulfill();
     waiters_.pop_front();
+    announced_ = true;
     check_waiters();
   }));
 }

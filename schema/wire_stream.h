@@ -95,9 +95,11 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
   /// Bytes taken and not yet written, here and (if set) in the queue of the network above.
   size_t queued() const { return unsent_ + (queued_above ? queued_above() : 0); }
   std::function<size_t()> queued_above;
-  bool writable() const { return waiters_.empty() && queued() <= limits_.queued_bytes; }
-  /// At once while no more is queued than the limit allows, else one after the other as the queue drains.
-  kj::Promise<void> when_writable();
+  /// For who makes a message of about so many bytes: at once while no more is queued than the limit allows, else one
+  /// after the other as the queue drains. Large ones are made one a turn of the loop, so that each sees the one before
+  /// in the queue.
+  bool has_room(size_t bytes);
+  kj::Promise<void> room();
 
   /// Keeps `owner` until the next message with a segment that begins at `begin` is written. All are let go with the
   /// stream, and when nothing is queued and the loop is idle.
@@ -188,7 +190,7 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
   std::vector<kj::byte> out_, spare_;
   std::deque<Item> items_;
   size_t unsent_ = 0;
-  bool scheduled_ = false, writing_ = false, checking_ = false;
+  bool scheduled_ = false, writing_ = false, checking_ = false, announced_ = false;
   kj::Maybe<kj::Exception> broken_;
   std::deque<kj::Own<kj::PromiseFulfiller<void>>> waiters_;
   std::multimap<const void*, std::pair<size_t, std::shared_ptr<const void>>> holds_;

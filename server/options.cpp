@@ -159,8 +159,6 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
       "gradwired: tensors and autograd graphs in sessions, computed for clients over Cap'n Proto RPC and HTTP.",
       "gradwired");
   app.footer(kFooter);
-  app.set_config("--config", "", "a file with these options as keys (TOML or INI)")->group(kRest);
-  app.allow_config_extras(CLI::config_extras_mode::error);
   std::vector<std::pair<const Row*, CLI::Option*>> made;
   for (const Row& row : kRows) {
     CLI::Option* option = std::visit(
@@ -184,6 +182,8 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
     option->group(row.group);
     made.emplace_back(&row, option);
   }
+  app.set_config("--config", "", "a file with these options as keys (TOML or INI)")->group(kRest);
+  app.allow_config_extras(CLI::config_extras_mode::error);
   CLI::App* check =
       app.add_subcommand("check-config", "say whether the server would start, and start nothing")->fallthrough();
   app.set_version_flag("--version", "gradwired 0.1.0");

@@ -63,12 +63,13 @@ struct Registry {
 
 struct Service::Impl {
   const Options options;
-  Shared shared;
+  const std::shared_ptr<Shared> keep;
+  Shared& shared = *keep;
   std::shared_ptr<Registry> registry = std::make_shared<Registry>();
   std::atomic<bool> draining{false};
 
   Impl(const Options& o, Executor& x, Clock& c, Metrics& m)
-      : options(o), shared{x, c, m, o.server_memory > 0 ? o.server_memory : default_memory()} {}
+      : options(o), keep(std::make_shared<Shared>(x, c, m, o.server_memory > 0 ? o.server_memory : default_memory())) {}
 
   SessionOptions checked(SessionOptions o) const {
     if (o.device.empty()) o.device = options.device;
@@ -100,8 +101,8 @@ Service::~Service() {
     for (auto& [_, held] : impl_->registry->sessions) all.push_back(held.session);
   }
   for (auto& s : all) {
+    core_of(*s).reason = "shutdown";
     s->close(Done<Result<void>>([](Result<void>) {}));
-    impl_->shared.metrics.add(Metric::sessions_closed, "shutdown");
   }
 }
 
@@ -112,7 +113,7 @@ Result<SessionPtr> Service::open(const SessionOptions& asked) {
     SessionOptions o = m.checked(asked);
     const int64_t promise = o.memory_limit;
     if (o.memory_limit == 0) o.memory_limit = std::min(m.options.session_memory, m.shared.server_memory);
-    auto core = std::make_shared<Core>(m.shared, o);
+    auto core = std::make_shared<Core>(m.keep, o);
     core->id = random_hex(16), core->secret = random_hex(32);
     core->state =
         std::make_unique<State>(engine::make_backend(o.device), engine::Limits{o.memory_limit, m.options.session_nodes},
@@ -125,17 +126,18 @@ Result<SessionPtr> Service::open(const SessionOptions& asked) {
       cx.broadcast_warning |= c == "broadcast_warning";
       cx.keepdim_warning |= c == "keepdim_warning";
     }
-    core->on_close = [weak = std::weak_ptr(m.registry), &metrics = m.shared.metrics, id = core->id] {
+    core->on_close = [weak = std::weak_ptr(m.registry), &core = *core] {
       const auto registry = weak.lock();
       if (!registry) return;
       SessionPtr last;  // dies outside of the lock
       const std::lock_guard lock(registry->mutex);
-      const auto found = registry->sessions.find(id);
+      const auto found = registry->sessions.find(core.id);
       if (found == registry->sessions.end()) return;
       registry->promised -= found->second.promised;
       last = std::move(found->second.session);
       registry->sessions.erase(found);
-      metrics.add(Metric::sessions, -1);
+      core.shared.metrics.add(Metric::sessions, -1);
+      core.shared.metrics.add(Metric::sessions_closed, core.reason.load());
     };
     SessionPtr session = make_session(core);
     {
@@ -180,7 +182,6 @@ std::vector<SessionInfo> Service::list() {
 void Service::close(std::string_view id, Done<Result<void>> done) {
   const SessionPtr s = find(id);
   if (!s) return done(Error(Code::no_session, "there is no such session"));
-  impl_->shared.metrics.add(Metric::sessions_closed, "client");
   s->close(std::move(done));
 }
 
@@ -213,7 +214,7 @@ void Service::sweep() {
     }
   }
   for (auto& s : over) {
-    impl_->shared.metrics.add(Metric::sessions_closed, "lease");
+    core_of(*s).reason = "lease";
     s->close(Done<Result<void>>([](Result<void>) {}));
   }
   impl_->shared.metrics.set(Metric::session_bytes, static_cast<double>(impl_->shared.bytes.load()));

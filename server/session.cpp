@@ -201,12 +201,14 @@ void Core::check_server_memory() const {
                                         " bytes, and the server may hold " + std::to_string(shared.server_memory));
 }
 
-std::optional<Error> Core::push(std::unique_ptr<Task> task, size_t task_bytes, bool forced) {
+std::optional<Error> Core::try_push(std::unique_ptr<Task>& task, size_t task_bytes, bool forced) {
   const auto code = shared.executor.push(queue, task, task_bytes, forced);
   if (!code) return std::nullopt;
-  Error e(*code, *code == Code::closed ? "the session is closed" : "the session's queue is full");
-  task->fail(e);
-  return e;
+  return Error(*code, *code == Code::closed ? "the session is closed" : "the session's queue is full");
+}
+
+void Core::push(std::unique_ptr<Task> task, size_t task_bytes, bool forced) {
+  if (const auto error = try_push(task, task_bytes, forced)) task->fail(*error);
 }
 
 // The side of the front ends.
@@ -252,7 +254,8 @@ void Session::run(Batch batch, uint64_t digest, Done<std::shared_ptr<const Outco
   const uint64_t seq = batch.seq, acked = batch.acked;
   auto accept = [&](const std::shared_ptr<std::atomic<bool>>& cancelled) -> std::optional<Error> {
     const size_t bytes = bytes_of(batch);
-    return core->push(make_batch_task(core, std::move(batch), cancelled), bytes);
+    std::unique_ptr<Task> task = make_batch_task(core, std::move(batch), cancelled);
+    return core->try_push(task, bytes);  // answered by `refuse`: the window is locked here
   };
   auto refuse = [&](Done<std::shared_ptr<const Outcome>> d, Error e) {
     auto outcome = std::make_shared<Outcome>();

@@ -18,12 +18,14 @@
 
 namespace gradwire::server {
 
-/// What all sessions of a server share. Outlives them.
+/// What all sessions of a server share. What it refers to outlives them.
 struct Shared {
+  Shared(Executor& x, const Clock& c, Metrics& m, int64_t memory)
+      : executor(x), clock(c), metrics(m), server_memory(memory) {}
   Executor& executor;
   const Clock& clock;
   Metrics& metrics;
-  int64_t server_memory = 0;
+  const int64_t server_memory;
   std::atomic<int64_t> bytes{0};  // of all sessions, brought up to date between calls
 };
 
@@ -53,8 +55,10 @@ struct State {
 
 /// The inside of a Session, which its tasks share.
 struct Core : std::enable_shared_from_this<Core> {
-  Core(Shared& s, SessionOptions o) : shared(s), options(std::move(o)), created(s.clock.now()) {}
-  Shared& shared;
+  Core(std::shared_ptr<Shared> s, SessionOptions o)
+      : keep(std::move(s)), options(std::move(o)), created(shared.clock.now()) {}
+  const std::shared_ptr<Shared> keep;  // tasks may outlive the service
+  Shared& shared = *keep;
   const SessionOptions options;  // with the defaults filled in
   std::string id, secret;
   const Clock::time_point created;
@@ -67,7 +71,8 @@ struct Core : std::enable_shared_from_this<Core> {
   std::atomic<Clock::time_point> touched{created};
   std::atomic<bool> closing{false};
   Window window;
-  std::function<void()> on_close;  // tells the service, once, when the session begins to end
+  std::function<void()> on_close;             // tells the service, once, when the session begins to end
+  std::atomic<const char*> reason{"client"};  // why it ends, for the metrics
 
   std::mutex uploads_mutex;
   uint64_t next_upload = 1;
@@ -82,8 +87,10 @@ struct Core : std::enable_shared_from_this<Core> {
   void account();
   /// Throws memory_limit while all sessions together have more than the server may.
   void check_server_memory() const;
-  /// Queues a task; one that is refused has answered (with `overloaded` or `closed`) when this returns the error.
-  std::optional<Error> push(std::unique_ptr<Task> task, size_t task_bytes, bool forced = false);
+  /// Queues a task, or leaves it and says why not: `overloaded` or `closed`.
+  std::optional<Error> try_push(std::unique_ptr<Task>& task, size_t task_bytes, bool forced = false);
+  /// Queues a task, or has it answer why not before this returns.
+  void push(std::unique_ptr<Task> task, size_t task_bytes, bool forced = false);
 };
 
 SessionPtr make_session(std::shared_ptr<Core>);

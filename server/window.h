@@ -74,7 +74,6 @@ class Window {
   }
   /// Forgets the answers; batches that are queued still get theirs.
   void clear() {
-    std::deque<Slot> old;
     const std::lock_guard lock(mutex_);
     for (Slot& s : slots_) s.answer.reset(), bytes_ -= s.bytes, s.bytes = 0;
   }

@@ -7,7 +7,8 @@
 
 #include "engine/io/layout.h"
 #include "schema/error.h"
-#include "server/http/numbers.h"
+#include "schema/half.h"
+#include "schema/half.h"
 
 namespace gradwire::server::http {
 namespace {
@@ -24,10 +25,9 @@ std::optional<double> non_finite(std::string_view s) {
   return std::nullopt;
 }
 
-/// "-9007199254740993" as an integer; false for any other text.
-bool decimal(std::string_view s, int64_t& i) {
-  const auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), i);
-  return ec == std::errc() && end == s.data() + s.size();
+bool decimal(std::string_view s, int64_t& out) {
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), out);
+  return error == std::errc() && end == s.data() + s.size();
 }
 
 /// One pass over `data`: checks its nesting against the shape and puts every number into its place, where `to` has
@@ -87,8 +87,7 @@ class Filler {
       if (f != std::trunc(f)) return std::string("fractional value for dtype ") + name(dtype_);
       if (f < -0x1p63 || f >= 0x1p63) return out_of_range();
       i = static_cast<int64_t>(f);
-    } else if (v.is(Kind::string) && decimal(v.text(), i)) {
-      // as clients write it whose numbers are doubles
+    } else if (v.is(Kind::string) && decimal(v.text(), i)) {  // from writers whose numbers end at 2^53
     } else if (v.is(Kind::string) && non_finite(v.text())) {
       return std::string("\"") + std::string(v.text()) + "\" has no value in dtype " + name(dtype_);
     } else {
@@ -115,7 +114,7 @@ class Filler {
       store(static_cast<float>(f));
     } else {
       const float single = static_cast<float>(f);
-      store(dtype_ == DType::float16 ? to_float16(single) : to_bfloat16(single));
+      store(dtype_ == DType::float16 ? float_to_half(single) : float_to_bfloat16(single));
     }
     return {};
   }

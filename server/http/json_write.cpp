@@ -6,7 +6,8 @@
 #include <unordered_set>
 
 #include "engine/io/utf8.h"
-#include "server/http/numbers.h"
+#include "schema/half.h"
+#include "schema/half.h"
 
 namespace gradwire::server::http {
 namespace {
@@ -57,25 +58,6 @@ void append(std::string& to, float v) {
   append_spelled(to, text, end);
 }
 
-/// Halves have no to_chars: the fewest digits that come back to the same half, or the value itself where that is no
-/// longer (65504 rather than 65500).
-template <class From, class To> void append_half(std::string& to, uint16_t bits, From from, To back) {
-  const float v = from(bits);
-  if (append_special(to, v)) return;
-  char text[48];
-  const char* end = text;
-  for (int digits = 1; digits <= 9; ++digits) {
-    end = std::to_chars(text, text + sizeof text, v, std::chars_format::general, digits).ptr;
-    float read = 0;
-    std::from_chars(text, end, read);
-    if (back(read) == bits) break;
-  }
-  char exact[48];
-  const char* exact_end = std::to_chars(exact, exact + sizeof exact, static_cast<double>(v)).ptr;
-  if (exact_end - exact <= end - text) return append_spelled(to, exact, exact_end);
-  append_spelled(to, text, end);
-}
-
 template <class T> T load(const std::byte* p) {
   T v;
   std::memcpy(&v, p, sizeof v);
@@ -97,9 +79,9 @@ void append_element(std::string& to, DType dtype, const std::byte* p) {
     case DType::int64:
       return append_int(to, load<int64_t>(p));
     case DType::float16:
-      return append_half(to, load<uint16_t>(p), from_float16, to_float16);
+      return append(to, static_cast<double>(half_to_float(load<uint16_t>(p))));  // exact: most readers compare doubles
     case DType::bfloat16:
-      return append_half(to, load<uint16_t>(p), from_bfloat16, to_bfloat16);
+      return append(to, static_cast<double>(bfloat16_to_float(load<uint16_t>(p))));
     case DType::float32:
       return append(to, load<float>(p));
     case DType::float64:

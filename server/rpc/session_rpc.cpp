@@ -68,11 +68,12 @@ kj::Promise<void> SessionRpc::run_checked(RunContext context) {
     auto put = [context](const Outcome& o) mutable {
       gradwire::server::write(context.getResults(size_of(o)).initOutcome(), o);
     };
-    if (!peer_->stream || peer_->stream->writable()) {
+    if (!peer_->stream ||
+        peer_->stream->has_room(gradwire::server::size_of(*outcome).wordCount * sizeof(capnp::word))) {
       put(*outcome);
       return kj::READY_NOW;
     }
-    return when_writable().then([put, outcome = kj::mv(outcome)]() mutable { put(*outcome); });
+    return peer_->stream->room().then([put, outcome = kj::mv(outcome)]() mutable { put(*outcome); });
   });
 }
 
@@ -118,8 +119,9 @@ kj::Promise<void> SessionRpc::write(WriteContext context) {
 
 kj::Promise<void> SessionRpc::read(ReadContext context) {
   return answer(*peer_, context, "read", [this, context]() mutable -> kj::Promise<void> {
-    if (!peer_->stream || peer_->stream->writable()) return read_now(context), kj::READY_NOW;
-    return when_writable().then([this, context]() mutable { read_now(context); });
+    if (!peer_->stream || peer_->stream->has_room(context.getParams().getSize()))
+      return read_now(context), kj::READY_NOW;
+    return peer_->stream->room().then([this, context]() mutable { read_now(context); });
   });
 }
 

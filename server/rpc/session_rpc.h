@@ -21,8 +21,6 @@ class SessionRpc final : public wire::Session::Server {
  private:
   kj::Promise<void> run_checked(RunContext);
   void read_now(ReadContext);
-  /// Waits where the other side does not read: answers are only made when there is room for them.
-  kj::Promise<void> when_writable() const { return peer_->stream ? peer_->stream->when_writable() : kj::READY_NOW; }
 
   PeerPtr peer_;
   SessionPtr session_;

@@ -318,15 +318,6 @@ TEST_CASE("Every element of an index has its kind", "[rest3]") {
   CHECK(p->args[p->steps[1].named[0].second.first].kind == ArgKind::index);
 }
 
-TEST_CASE("index_put takes its values as the second input", "[rest3]") {
-  const auto p = program(R"({"ops":[{"op":"index_put_","in":["x",2.5],"attrs":{"index":[0]}}]})");
-  const Program::Step& s = p->steps[0];
-  CHECK(s.positional.size() == 1);
-  REQUIRE(s.named.size() == 2);
-  CHECK(s.named[1].first == "values");
-  CHECK(p->args[s.named[1].second.first].f == 2.5);
-}
-
 TEST_CASE("A step that makes no sense leaves the steps before it", "[rest3]") {
   const std::string step = GENERATE(
       as<std::string>{}, R"(7)", R"({})", R"({"op":1})", R"({"op":"f","inn":[]})", R"({"op":"f","in":"x"})",

@@ -28,8 +28,8 @@ class TestClock final : public Clock {
 
 /// A Service with all below it.
 struct Rig {
-  explicit Rig(Options o = {}, int lanes = 2)
-      : options(std::move(o)), executor(clock, metrics, lanes, 1), service(options, executor, clock, metrics) {}
+  explicit Rig(Options o = {}, int lanes = 2, QueueLimits limits = {})
+      : options(std::move(o)), executor(clock, metrics, lanes, 1, limits), service(options, executor, clock, metrics) {}
   Options options;
   Clock clock;
   Metrics metrics;

@@ -51,7 +51,9 @@ struct StreamRig {
     socket = wire::open_socket(kj::AutoCloseFd(pair[0]), io.unixEventPort);
     stream = kj::heap<GuardedStream>(*socket, limits, kj::refcounted<wire::BlockPool>(), timer, &metrics);
   }
-  void send(const Bytes8& b) { REQUIRE(::send(other, b.data(), b.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(b.size())); }
+  void send(const Bytes8& b) {
+    REQUIRE(::send(other, b.data(), b.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(b.size()));
+  }
   auto read() { return stream->wire::Stream::MessageStream::tryReadMessage(capnp::ReaderOptions{}); }
   /// Reads until there is no more, and says why the stream gave up.
   std::optional<Reject> read_all() {
@@ -61,8 +63,7 @@ struct StreamRig {
       try {
         if (p.wait(io.waitScope) == nullptr) return std::nullopt;
         ++messages;
-      } catch (const kj::Exception&) {
-      }
+      } catch (const kj::Exception&) {}
     }
     return stream->rejected();
   }
@@ -154,7 +155,8 @@ TEST_CASE("malformed frames end the connection and are counted", "[server][rpc][
     if (c.ends) ::shutdown(rig.other, SHUT_WR);
     CHECK(rig.read_all() == c.why);
     CHECK(rig.messages == 0);
-    CHECK(rig.metrics.text().find("gradwire_rpc_frames_rejected_total{reason=\"" + std::string(wire::name(c.why)) + "\"} 1") != std::string::npos);
+    CHECK(rig.metrics.text().find("gradwire_rpc_frames_rejected_total{reason=\"" + std::string(wire::name(c.why)) +
+                                  "\"} 1") != std::string::npos);
   }
 }
 
@@ -274,7 +276,8 @@ TEST_CASE("questions without an end are cut", "[server][rpc][T3]") {
   CHECK(after.messages == 1024);
 }
 
-TEST_CASE("a write that makes no progress for 30 s ends the connection, and reading stops before", "[server][rpc][T4]") {
+TEST_CASE("a write that makes no progress for 30 s ends the connection, and reading stops before",
+          "[server][rpc][T4]") {
   auto loop = kj::setupAsyncIo();
   StreamRig rig(loop);
   rig.stream->logged_in();

@@ -29,7 +29,13 @@ TEST_CASE("a batch goes over the wire and its values come back", "[server][rpc]"
   auto loop = kj::setupAsyncIo();
   RpcClient client(loop, rig.address());
   auto session = client.open();
-  auto batch = BatchMaker(1).upload(1, {1, 2, 3}).upload(2, {10, 20, 30}).call(op(rig, "add"), {T(1), T(2)}, 3).fetch(3).fetch(1).b;
+  auto batch = BatchMaker(1)
+                   .upload(1, {1, 2, 3})
+                   .upload(2, {10, 20, 30})
+                   .call(op(rig, "add"), {T(1), T(2)}, 3)
+                   .fetch(3)
+                   .fetch(1)
+                   .b;
   const auto answer = client.wait(send(session, batch));
   const auto outcome = answer.getOutcome();
   CHECK(outcome.getSeq() == 1);
@@ -328,7 +334,8 @@ TEST_CASE("a connection that is gone leaves its sessions to their lease", "[serv
 TEST_CASE("whatever a method throws fails this call alone", "[server][rpc][T7]") {
   // The list is the schema's, so that no method can be forgotten.
   std::vector<std::string> methods;
-  for (const auto& schema : {capnp::Schema::from<wire::Login>(), capnp::Schema::from<wire::Gate>(), capnp::Schema::from<wire::Session>()}) {
+  for (const auto& schema :
+       {capnp::Schema::from<wire::Login>(), capnp::Schema::from<wire::Gate>(), capnp::Schema::from<wire::Session>()}) {
     for (const auto m : schema.asInterface().getMethods()) methods.emplace_back(m.getProto().getName().cStr());
   }
   REQUIRE(methods.size() == 13);
@@ -365,10 +372,13 @@ TEST_CASE("whatever a method throws fails this call alone", "[server][rpc][T7]")
         KJ_IF_MAYBE (method, target.getSchema().findMethodByName(name.c_str())) {
           auto answer = target.newRequest(*method).send().wait(loop.waitScope);
           const bool is_run = name == "run";
-          const auto results = is_run ? answer.get("outcome").as<capnp::DynamicStruct>() : capnp::DynamicStruct::Reader(answer);
+          const auto results =
+              is_run ? answer.get("outcome").as<capnp::DynamicStruct>() : capnp::DynamicStruct::Reader(answer);
           CHECK(results.get("failed").as<bool>());
           const auto error = results.get("error").as<wire::Error>();
-          CHECK(code(error) == (kind == 0 ? Code::memory_limit : kind == 2 ? (is_run ? Code::bad_program : Code::bad_request) : Code::internal));
+          CHECK(code(error) == (kind == 0   ? Code::memory_limit
+                                : kind == 2 ? (is_run ? Code::bad_program : Code::bad_request)
+                                            : Code::internal));
           CHECK(std::string(error.getMessage().cStr()).find("secret") == std::string::npos);
         }
       }
@@ -406,7 +416,8 @@ TEST_CASE("a Unix socket has mode 0600, replaces a stale one and goes away", "[s
 }
 
 TEST_CASE("addresses that cannot be listened on are refused", "[server][rpc]") {
-  for (const char* address : {"127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "nowhere:1", "1.2.3.4:1", "[::1:1"}) {
+  for (const char* address :
+       {"127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "nowhere:1", "1.2.3.4:1", "[::1:1"}) {
     CAPTURE(address);
     Options o = loopback();
     o.rpc = address;
@@ -441,7 +452,8 @@ TEST_CASE("many clients on threads of their own get their own answers", "[server
       RpcClient client(loop, rig.address());
       auto session = client.open();
       for (uint64_t i = 1; i <= kBatches; ++i) {
-        const auto answer = client.wait(send(session, BatchMaker(i, 1, i - 1).upload(i, {float(c), float(i)}).fetch(i).b));
+        const auto answer =
+            client.wait(send(session, BatchMaker(i, 1, i - 1).upload(i, {float(c), float(i)}).fetch(i).b));
         if (values(answer.getOutcome().getFetched()[0]) == std::vector<float>{float(c), float(i)}) ++right;
       }
     });

@@ -282,6 +282,49 @@ TEST_CASE("a cancelled batch stops between two calls", "[server][session][T47]")
   CHECK(!run(*s, BatchMaker(4, 2))->error);
 }
 
+TEST_CASE("a full queue answers `overloaded`, and the batch may be sent again", "[server][session]") {
+  Rig rig({}, 1, {.tasks = 2});
+  auto s = rig.open();
+  run(*s, BatchMaker(1).upload(1, Floats(100000)));
+  auto busy = [&](uint64_t seq) {
+    BatchMaker m(seq);
+    for (int i = 0; i < 2000; ++i) m.call(op(rig, "add"), {T(1), T(1)}, 0);
+    return m;
+  };
+  std::promise<Answer> a, b;
+  s->run(busy(2).b, 0, Done<Answer>([&](Answer r) { a.set_value(std::move(r)); }));
+  s->run(busy(3).b, 0, Done<Answer>([&](Answer r) { b.set_value(std::move(r)); }));
+  CHECK(code(run(*s, BatchMaker(4))) == Code::overloaded);
+  CHECK(wait<Result<TensorValue>>([&](auto done) { s->get(Key{"x"}, std::move(done)); }).error().code() ==
+        Code::overloaded);
+  CHECK(s->last_seq() == 3);
+  CHECK(!a.get_future().get()->error);
+  CHECK(!b.get_future().get()->error);
+  std::optional<Code> again;
+  do again = code(run(*s, BatchMaker(4)));  // the place of the batch before is free soon after its answer
+  while (again == Code::overloaded);
+  CHECK(!again);
+}
+
+TEST_CASE("what is queued when the service and then the executor end is answered", "[server][session]") {
+  auto rig = std::make_unique<Rig>(Options{}, 1);
+  auto s = rig->open();
+  run(*s, BatchMaker(1).upload(1, Floats(100000)));
+  std::vector<std::future<Answer>> answers;
+  for (uint64_t seq = 2; seq < 10; ++seq) {
+    BatchMaker m(seq);
+    for (int i = 0; i < 1000; ++i) m.call(op(*rig, "add"), {T(1), T(1)}, 0);
+    auto p = std::make_shared<std::promise<Answer>>();
+    answers.push_back(p->get_future());
+    s->run(m.b, 0, Done<Answer>([p](Answer r) { p->set_value(std::move(r)); }));
+  }
+  s.reset();
+  rig.reset();
+  int closed = 0;
+  for (auto& a : answers) closed += code(a.get()) == Code::closed;
+  CHECK(closed > 0);
+}
+
 TEST_CASE("closing answers what is queued with `closed`", "[server][session]") {
   Rig rig({}, 1);
   auto s = rig.open();
