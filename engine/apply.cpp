@@ -338,7 +338,8 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     }
     return r;
   } catch (Error& e) {
-    if (e.op().empty()) e.of(row.sig.name);
+    // Who calls a row that is made of others knows its name only.
+    if (e.op().empty() || row.def->compose) e.of(row.sig.name);
     throw;
   }
 }

@@ -51,6 +51,11 @@ void check_floating(const Tensor& x) {
               std::string("\"nll_loss_out_frame\" not implemented for '") + row(x.dtype()).torch + "'");
 }
 
+void check_input(const Tensor& x) {
+  if (x.ndim() == 0) throw Error(Code::shape_mismatch, "nll_loss: expected input to have at least one dimension");
+  check_floating(x);
+}
+
 const Tensor& checked_target(const Call& c, const Tensor& target, const Shape& want) {
   if (target.dtype() != DType::int64)
     throw Error(Code::dtype_mismatch, std::string("expected scalar type Long but found ") + row(target.dtype()).torch);
@@ -67,7 +72,7 @@ constexpr OpDef kRows[] = {
         .doc = "-weight[t] * input[n, t, ...] for each target t; 0 where it is ignore_index. What nll_loss adds up.",
         .compute = [](const Call& c) -> Results {
           const Tensor x = c.cx.contiguous(c.tensor(0));
-          check_floating(x);
+          check_input(x);
           const Classes k(x.shape());
           const Tensor target = c.cx.contiguous(checked_target(c, c.tensor(1), without_classes(x.shape())));
           const Tensor w = spread_weight(c, weight_of(c, 2, x.dtype(), k.c), k.c),
@@ -137,9 +142,7 @@ constexpr OpDef kRows[] = {
                "is NaN.",
         .compose = [](const Call& c) -> Results {
           const Tensor &x = c.tensor(0), &target = c.tensor(1);
-          if (x.ndim() == 0)
-            throw Error(Code::shape_mismatch, "nll_loss: expected input to have at least one dimension");
-          check_floating(x);
+          check_input(x);
           const size_t batch = x.ndim() > 1 ? 1 : 0;
           if (batch && target.ndim() > 0 && target.size(0) != x.size(0)) {
             throw Error(Code::shape_mismatch, "Expected input batch_size (" + std::to_string(x.size(0)) +

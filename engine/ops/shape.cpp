@@ -191,6 +191,10 @@ constexpr OpDef kRows[] = {
         .compute = [](const Call& c) -> Results {
           const Tensor out = c.cx.full(c.ints(1), 0, c.tensor(0).dtype());
           check_strided(out, c.ints(2), c.ints(3), c.integer(4));
+          if (!std::ranges::equal(c.tensor(0).shape(), c.ints(2))) {
+            throw Error(Code::shape_mismatch, "as_strided_backward: grad of shape " + to_string(c.tensor(0).shape()) +
+                                                  " for a view of shape " + to_string(c.ints(2)));
+          }
           // Windows that overlap add up one by one: each slice along a dim that reaches into its neighbour goes alone.
           const Tensor view = c.cx.alias(out, c.ints(2), c.ints(3), c.integer(4));
           struct Part {
