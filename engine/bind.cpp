@@ -126,6 +126,11 @@ bool coerce(const Param& p, Bound& v) {
   return false;
 }
 
+// What an in-place form writes into is a tensor, also where its first parameter may be a number.
+bool coerce(const OpRow& row, int k, Bound& v) {
+  return coerce(row.sig.params[k], v) && (k > 0 || !row.inplace || v.kind == ArgKind::tensor);
+}
+
 Error wrong_kind(const std::string& op, const Param& p, const Bound& v) {
   std::string text = op + "(): argument '" + p.name + "' must be " + type_name(p) + ", not " + kind_name(v);
   if (v.kind == ArgKind::text) text += " '" + std::string(v.text, std::min<size_t>(v.count, 64)) + "'";
@@ -185,7 +190,7 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
         return Error(Code::bad_argument, op + "() missing 1 required positional arguments: \"" + param.name + "\"", op);
       }
       call.args[k] = row.defaults[k];
-    } else if (!coerce(param, call.args[k])) {
+    } else if (!coerce(row, k, call.args[k])) {
       return wrong_kind(op, param, call.args[k]);
     }
   }
@@ -229,7 +234,7 @@ void check(OpId id, std::span<Bound> args) {
       if (!param.fallback)
         throw Error(Code::bad_argument,
                     row.name() + "() missing 1 required positional arguments: \"" + param.name + "\"", row.name());
-    } else if (!coerce(param, args[k])) {
+    } else if (!coerce(row, k, args[k])) {
       throw wrong_kind(row.name(), param, args[k]);
     }
   }

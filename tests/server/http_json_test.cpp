@@ -6,12 +6,12 @@
 #include <random>
 
 #include "schema/error.h"
+#include "schema/half.h"
 #include "server/http/json.h"
 #include "server/http/json_program.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_write.h"
 #include "server/http/names.h"
-#include "server/http/numbers.h"
 
 using namespace gradwire;
 using namespace gradwire::server;
