@@ -129,7 +129,7 @@ def rule_headers(root):
         if path.endswith(".h"):
             text = lines(root, path)
             once = "#pragma once" in text
-            many = path.startswith("engine/functors/") or any("Included inside the namespace" in line for line in text)
+            many = path.startswith("engine/functors/") or any("Included inside the" in line for line in text)
             if once == many:
                 yield f"{path}: {'has' if once else 'lacks'} #pragma once"
 

@@ -184,15 +184,19 @@ TEST_CASE("All dtypes travel as JSON", "[rest1]") {
       {"int16", "[-32768,32767]"},
       {"int32", "[-2147483648,2147483647]"},
       {"int64", "[-9223372036854775808,9223372036854775807]"},
-      {"float16", "[0.0999755859375,\"NaN\",-0.0,65504.0]"},
-      {"bfloat16", "[0.10009765625,\"Infinity\",-0.0]"},
+      {"float16", "[0.1,\"NaN\",-0.0,65504.0]"},
+      {"bfloat16", "[0.1,\"Infinity\",-0.0]"},
       {"float32", "[0.1,\"-Infinity\",1e-45]"},
       {"float64", "[0.1,5e-324,1.7976931348623157e+308]"},
   }));
   CAPTURE(dtype);
   CHECK(peer.ask("PUT", s + "/tensors/x", "{\"dtype\":\"" + dtype + "\",\"data\":" + data + "}", kJson).status == 201);
   const std::string back = peer.ask("GET", s + "/tensors/x").body;
-  CHECK(back.find("\"data\":" + data) != std::string::npos);
+  std::string want = data;
+  // Halves come back exactly, as the doubles that most readers compare.
+  if (dtype == "float16") want = "[0.0999755859375,\"NaN\",-0.0,65504.0]";
+  if (dtype == "bfloat16") want = "[0.10009765625,\"Infinity\",-0.0]";
+  CHECK(back.find("\"data\":" + want) != std::string::npos);
 }
 
 TEST_CASE("A long JSON body is read beside the loop and comes back the same", "[T8]") {
