@@ -21,7 +21,7 @@ Examples:
   gradwire info
   gradwire --server unix:/run/gradwire.sock sessions
   gradwire --server local run program.json
-  echo '{"inputs": {"x": {"data": [1, 2], "requires_grad": true}},
+  echo '{"inputs": {"x": {"data": [1.0, 2.0], "requires_grad": true}},
          "ops": [{"op": "sum", "in": ["x"], "out": "y"}, {"op": "backward", "in": ["y"]}],
          "fetch": ["y", "x.grad"]}' | gradwire --server local run -
 

@@ -34,7 +34,9 @@ std::vector<SessionInfo> Client::sessions() const { return owner().link->session
 std::string Client::run_json(const std::string& program) const { return owner().link->run_json(program); }
 const std::string& Client::address() const { return owner().link->address(); }
 
-Client connect(std::string_view address, const ConnectOptions& options) {
+Client connect(std::string_view address, const ConnectOptions& options, uint64_t catalogue) {
+  if (catalogue != kCatalogueHash)
+    raise(Error(Code::internal, "this program was built with the headers of another libgradwire"));
   Client c;
   c.owner_ = std::make_shared<client::Owner>();
   c.owner_->link = client::Link::connect(std::string(address), options);

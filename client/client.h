@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/session.h"
+#include "schema/ops.h"
 
 namespace gradwire {
 
@@ -53,14 +54,15 @@ class Client {
   const std::string& address() const;
 
  private:
-  friend Client connect(std::string_view, const ConnectOptions&);
+  friend Client connect(std::string_view, const ConnectOptions&, uint64_t);
   client::Owner& owner() const;
   std::shared_ptr<client::Owner> owner_;
 };
 
 /// Connects to "host:port", "unix:PATH" or "local" (starts a gradwired of its own, which ends with the client: the
 /// program in $GRADWIRED, beside this executable, or in $PATH). Its session becomes the default one if there is none.
-/// Throws `unavailable`, `unauthenticated`, `bad_argument` or `deadline_exceeded`.
-Client connect(std::string_view address, const ConnectOptions& = {});
+/// Throws `unavailable`, `unauthenticated`, `bad_argument` or `deadline_exceeded`. The last argument is that of the
+/// headers: a library of another version refuses them.
+Client connect(std::string_view address, const ConnectOptions& = {}, uint64_t catalogue = kCatalogueHash);
 
 }  // namespace gradwire

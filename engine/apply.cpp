@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "engine/autograd.h"
 #include "engine/kernels.h"
@@ -265,7 +266,8 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
                      "location. Please clone() the tensor before performing the operation.");
       }
     }
-    const Tensor old = recording ? old_self(cx, row, args, self) : Tensor();
+    std::optional<InplaceRecord> history;
+    if (recording) history.emplace(cx, row, args, old_self(cx, row, args, self));
     if (plan.dtypes.result == self.dtype()) {
       const View out = out_view(self);
       run(cx, *plan.kernel, plan.dtypes.compute, out, plan.in, &plan.chosen.params);
@@ -275,19 +277,18 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
       cx.copy(self, made);
     }
     bump_version(self);
-    Results r(self);
-    if (recording) record(cx, row, args, r, old);
-    return r;
+    if (history) history->commit();
+    return self;
   }
-  const Tensor old = recording ? old_self(cx, row, args, self) : Tensor();
+  std::optional<InplaceRecord> history;
+  if (recording) history.emplace(cx, row, args, old_self(cx, row, args, self));
   {
     const GradMode mode(cx, false);
     row.def->write(Call(cx, row, args), self);
   }
   bump_version(self);
-  Results r(self);
-  if (recording) record(cx, row, args, r, old);
-  return r;
+  if (history) history->commit();
+  return self;
 }
 
 }  // namespace
@@ -325,7 +326,7 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
         r = def.compute ? def.compute(c) : def.view(c);
       }
     }
-    if (recording) record(cx, row, args, r, Tensor());
+    if (recording) record(cx, row, args, r);
     if (def.view) {
       const Tensor& base = *args[0].tensors;
       for (Tensor& t : r.is_list ? std::span<Tensor>(r.list) : std::span<Tensor>(r.at)) {
@@ -337,7 +338,8 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     }
     return r;
   } catch (Error& e) {
-    if (e.op().empty()) e.of(row.sig.name);
+    // Who calls a row that is made of others knows its name only.
+    if (e.op().empty() || row.def->compose) e.of(row.sig.name);
     throw;
   }
 }

@@ -96,13 +96,29 @@ void refresh(const Tensor&);
 /// Marks `view` as a view of `base` (or of base's base).
 void mark_view(const Tensor& view, const Tensor& base);
 
-/// Records a call whose results are computed: they get its node. For in-place calls `old_self` is self as it was
-/// (its history, and its values where they are saved), else empty.
-void record(Context&, const OpRow&, const Bound* args, Results&, const Tensor& old_self);
+/// Records a call whose results are computed: they get its node. Throws not_differentiable where the row's constant
+/// parameter requires grad.
+void record(Context&, const OpRow&, const Bound* args, Results&);
+
+/// The history of an in-place call. All that can fail happens in the constructor, before self is written: a call that
+/// fails has no effect, and an argument that shares memory with self counts as changed.
+class InplaceRecord {
+ public:
+  /// old_self is self as it was: its history, and its values where they are saved.
+  InplaceRecord(Context&, const OpRow&, const Bound* args, const Tensor& old_self);
+  ~InplaceRecord() { drop(); }
+  InplaceRecord(const InplaceRecord&) = delete;
+  /// After the write: self gets the new history, through its base where it is a view.
+  void commit();
+
+ private:
+  void drop();
+  Context& cx_;
+  Tensor self_;
+  Node *node_, *base_node_ = nullptr;
+};
 /// Whether any argument asks for a gradient.
 bool wants_grad(const OpRow&, const Bound* args);
-/// Gives self, written in place, a new history, through its base where it is a view.
-void rebase_history(const Tensor& self, Node* node);
 /// A tensor on the same storage with the same history, and a version of its own only where t has one; another object.
 Tensor shallow(const Tensor& t, bool with_history);
 

@@ -74,7 +74,9 @@ const Tensor& saved(const Vjp& g, int slot, const char* what, int i) {
 
 const Tensor& Vjp::in(int i) const { return saved(*this, row.save_in[i], "in", i); }
 
-bool Vjp::has_in(int i) const { return (node.flags & Node::kFreed) || node.saved()[row.save_in[i]]; }
+bool Vjp::has_in(int i) const {
+  return row.save_in[i] < 0 || (node.flags & Node::kFreed) || node.saved()[row.save_in[i]];  // in() says what is wrong
+}
 
 Operand<Tensor> Vjp::operand(int i) const {
   if (node.attrs && node.attrs->args()[i].is_scalar()) return Operand<Tensor>(node.attrs->args()[i].scalar());

@@ -279,11 +279,17 @@ bool wants_grad(const OpRow& row, const Bound* args) {
   return wants;
 }
 
-void record(Context& cx, const OpRow& row, const Bound* args, Results& results, const Tensor& old_self) {
-  const std::span<Tensor> outs = results.is_list ? std::span<Tensor>(results.list) : std::span<Tensor>(results.at);
-  size_t out_count = outs.size(), edge_count = 0;
-  while (!results.is_list && out_count > 1 && !outs[out_count - 1]) --out_count;
-  if (out_count == 0 || out_count > Node::kMaxOutputs) return;
+namespace {
+
+// The node of a call, with everything in place but that its results do not have it yet. For an in-place call old_self
+// is self as it was, and the one result is still to be written and counted.
+Node* build(Context& cx, const OpRow& row, const Bound* args, std::span<const Tensor> outs, const Tensor& old_self) {
+  if (const int c = row.def->constant; c >= 0 && args[c].kind == ArgKind::tensor && (*args[c].tensors)->node) {
+    throw Error(Code::not_differentiable, "The function '" + row.name() +
+                                              "' is not differentiable with respect to argument '" +
+                                              row.sig.params[c].name + "'. This input cannot have requires_grad True.");
+  }
+  size_t edge_count = 0;
   each_input(row, args, [&](int k, const Tensor&) { edge_count = static_cast<size_t>(k) + 1; });
   if (edge_count > 65535) throw Error(Code::bad_argument, row.name() + "(): more than 65535 tensors", row.name());
   const Saves& saves = row.def->saves;
@@ -296,7 +302,7 @@ void record(Context& cx, const OpRow& row, const Bound* args, Results& results, 
       if (n) Node::release(cx, n);
     }
   } undo{cx, n};
-  n->outs = static_cast<uint32_t>(out_count);
+  n->outs = static_cast<uint32_t>(outs.size());
   each_input(row, args, [&](int k, const Tensor& given) {
     const Tensor& t = old_self && k == 0 ? old_self : given;
     if (t->node) {
@@ -317,7 +323,8 @@ void record(Context& cx, const OpRow& row, const Bound* args, Results& results, 
     if (s.if_needs >= 0 && !n->edges()[s.if_needs].node()) continue;
     Tensor kept;
     if (s.is_out) {
-      if (outs[s.index]) kept = shallow(outs[s.index], false);  // its own node must not hold it: that is a circle
+      // Its own node must not hold it: that is a circle.
+      if (s.index < outs.size() && outs[s.index]) kept = shallow(outs[s.index], false);
     } else if (args[s.index].kind == ArgKind::tensor) {
       const Tensor& t = old_self && s.index == 0 ? old_self : *args[s.index].tensors;
       // A leaf's .grad, or a history that this in-place call is about to rewrite, may lead back here.
@@ -325,28 +332,47 @@ void record(Context& cx, const OpRow& row, const Bound* args, Results& results, 
           (t->node && t->node->is_leaf()) || t->retains_grad || (old_self && t->storage == first->storage);
       kept = risky ? shallow(t, true) : t;
     }
-    if (kept) n->versions()[k] = kept.version();
+    if (kept) n->versions()[k] = kept.version() + (s.is_out && old_self ? 1 : 0);
     n->saved()[k] = std::move(kept);
   }
-  if (out_count > 1) {
+  if (outs.size() > 1) {
     auto* side = n->side = new (cx.pool.take(sizeof(NodeSide))) NodeSide;
-    side->outs = static_cast<Meta**>(cx.pool.take(out_count * sizeof(Meta*)));
-    std::fill_n(side->outs, out_count, nullptr);
-    side->count = static_cast<uint16_t>(out_count);
-    for (size_t i = 1; i < out_count; ++i) side->outs[i] = make_meta(cx, outs[i].shape(), outs[i].dtype());
+    side->outs = static_cast<Meta**>(cx.pool.take(outs.size() * sizeof(Meta*)));
+    std::fill_n(side->outs, outs.size(), nullptr);
+    side->count = static_cast<uint16_t>(outs.size());
+    for (size_t i = 1; i < outs.size(); ++i) side->outs[i] = make_meta(cx, outs[i].shape(), outs[i].dtype());
   }
-  undo.n = nullptr;
-  if (old_self) {
-    rebase_history(outs[0], n);
-  } else {
-    for (size_t i = 0; i < out_count; ++i) {
-      if (!outs[i] || !is_floating(outs[i].dtype())) continue;
-      if (i > 0) extra(outs[i]).output = static_cast<uint32_t>(i), ++n->refs;
-      outs[i]->node = n;
-      if (i == 0) continue;
-    }
-    if (!is_floating(outs[0].dtype())) Node::release(cx, n);  // the first result took no reference
+  return std::exchange(undo.n, nullptr);
+}
+
+// Room on a node for a result that retains its gradient.
+void make_owners(Context& cx, Node* n) {
+  if (!n->side) {
+    n->side = new (cx.pool.take(sizeof(NodeSide))) NodeSide;
+    n->side->count = 1;
   }
+  NodeSide* s = n->side;
+  if (s->owners) return;
+  s->owners = static_cast<TensorImpl**>(cx.pool.take(s->count * sizeof(TensorImpl*)));
+  std::fill_n(s->owners, s->count, nullptr);
+}
+
+}  // namespace
+
+void record(Context& cx, const OpRow& row, const Bound* args, Results& results) {
+  std::span<Tensor> outs = results.is_list ? std::span<Tensor>(results.list) : std::span<Tensor>(results.at);
+  while (!results.is_list && outs.size() > 1 && !outs.back()) outs = outs.first(outs.size() - 1);
+  if (outs.empty() || outs.size() > Node::kMaxOutputs) return;
+  for (size_t i = 1; i < outs.size(); ++i) {
+    if (outs[i]) extra(outs[i]).output = static_cast<uint32_t>(i);
+  }
+  Node* n = build(cx, row, args, outs, Tensor());
+  int32_t owned = 0;
+  for (const Tensor& t : outs) {
+    if (t && is_floating(t.dtype())) t->node = n, ++owned;
+  }
+  n->refs += owned;
+  Node::release(cx, n);
 }
 
 void mark_view(const Tensor& view, const Tensor& base) {
@@ -377,7 +403,7 @@ Node* strided_node(Context& cx, const Tensor& view, std::span<const Tensor> in, 
   args[k++] = Bound(std::span<const int64_t>(g->strides));
   args[k] = Bound(Scalar(g->offset));
   Results r(shallow(like, false));
-  record(cx, row, args, r, Tensor());
+  record(cx, row, args, r);
   return std::exchange(r.at[0]->node, nullptr);
 }
 
@@ -404,16 +430,8 @@ void retain_grad(const Tensor& t) {
   Node* n = t->node;
   if (!n) throw Error(Code::no_grad_fn, "can't retain_grad on Tensor that has requires_grad=False");
   if (n->is_leaf() || t->retains_grad) return;
-  if (!n->side) {
-    n->side = new (cx.pool.take(sizeof(NodeSide))) NodeSide;
-    n->side->count = 1;
-  }
-  NodeSide* s = n->side;
-  if (!s->owners) {
-    s->owners = static_cast<TensorImpl**>(cx.pool.take(s->count * sizeof(TensorImpl*)));
-    std::fill_n(s->owners, s->count, nullptr);
-  }
-  s->owners[t->extra ? t->extra->output : 0] = t.get();
+  make_owners(cx, n);
+  n->side->owners[t->extra ? t->extra->output : 0] = t.get();
   t->retains_grad = true;
 }
 
@@ -427,19 +445,37 @@ void refresh(const Tensor& t) {
   set_node(cx, t, strided_node(cx, t, {&base, 1}, t), 0);
 }
 
-void rebase_history(const Tensor& self, Node* n) {
-  Context& cx = *self->cx;
-  set_node(cx, self, n, 0);
-  Extra* e = self->extra;
+InplaceRecord::InplaceRecord(Context& cx, const OpRow& row, const Bound* args, const Tensor& old_self)
+    : cx_(cx), self_(*args[0].tensors), node_(build(cx, row, args, {&self_, 1}, old_self)) {
+  try {
+    if (self_->retains_grad) make_owners(cx, node_);
+    if (!self_->extra || !self_->extra->base) return;
+    const Tensor base = self_->extra->base, written = shallow(self_, false);
+    written->node = node_, ++node_->refs;
+    const Tensor in[] = {base, written};
+    base_node_ = strided_node(cx, self_, in, base);
+    if (base->retains_grad) make_owners(cx, base_node_);
+  } catch (...) {
+    drop();
+    throw;
+  }
+}
+
+void InplaceRecord::drop() {
+  if (node_) Node::release(cx_, std::exchange(node_, nullptr));
+  if (base_node_) Node::release(cx_, std::exchange(base_node_, nullptr));
+}
+
+void InplaceRecord::commit() {
+  set_node(cx_, self_, std::exchange(node_, nullptr), 0);
+  Extra* e = self_->extra;
   if (!e) return;
   if (!e->base) {
     ++e->history;
     return;
   }
   const Tensor base = e->base;
-  const Tensor in[] = {base, self};
-  Node* s = strided_node(cx, self, in, base);
-  set_node(cx, base, s, 0);
+  set_node(cx_, base, std::exchange(base_node_, nullptr), 0);
   e->base_history = ++base->extra->history;
 }
 

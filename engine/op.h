@@ -163,8 +163,10 @@ struct OpDef {
   // or: made of other operators, which record themselves
   Results (*compose)(const Call&) = nullptr;
   Saves saves = {};
+  int8_t constant = -1;  // a floating parameter without a gradient: what requires grad is refused there
   Grads (*vjp)(const Vjp&) = nullptr;
   const char* no_grad = nullptr;  // or why there is no gradient
+  bool by_strides = false;        // what it gives depends on its input's strides, not on the values alone
   bool cuda = true;
   std::initializer_list<Example> examples = {};
   std::initializer_list<Sample> samples = {};

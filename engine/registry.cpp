@@ -68,6 +68,7 @@ const Catalogue& all() {
         if (def.inplace) {
           OpRow form = make_row(def, sig);
           form.sig.name += "_";
+          form.sig.params[0].type = Type::tensor;  // an Operand that is a number cannot be written
           form.inplace = true;
           c.rows.push_back(std::move(form));
         }

@@ -1,5 +1,6 @@
 #include "schema/wire_stream.h"
 
+#include <capnp/rpc.capnp.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -22,6 +23,13 @@ constexpr size_t kGrowth = 32;
 constexpr size_t kFirstGrowth = 128 << 10;
 /// Messages up to this size are not waited for one by one.
 constexpr size_t kSmall = 4 << 10;
+
+/// Whether a message is the end of a call, by its first words: a pointer to a struct that follows, and what kind it is.
+bool is_finish(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) {
+  if (segments.size() != 1 || segments[0].size() < 2 || segments[0].size() > 8) return false;
+  const auto bytes = segments[0].asBytes();
+  return u32_at(bytes.begin()) == 0 && (u32_at(bytes.begin() + 8) & 0xFFFF) == capnp::rpc::Message::FINISH;
+}
 
 bool is_block(size_t size) { return size > kFirstGrowth && size <= BlockPool::kBlock; }
 
@@ -279,6 +287,9 @@ kj::Promise<void> Stream::writeMessage(kj::ArrayPtr<const int>, Segments segment
   outgoing(segments);
   size_t bytes = 0;
   for (auto& s : segments) bytes += s.size() * sizeof(capnp::word);
+  const bool company = !out_.empty() && postponed_ == 0;
+  if (out_.empty()) postponed_ = 0;
+  postponed_ = is_finish(segments) && !company ? postponed_ + 1 : 0;
   append(segments);
   if (bytes <= kCopied) {
     for (auto& s : segments) {
@@ -287,7 +298,7 @@ kj::Promise<void> Stream::writeMessage(kj::ArrayPtr<const int>, Segments segment
     }
     unsent_ += bytes;
     let_go(segments);
-    schedule();
+    if (postponed_ == 0 || postponed_ > kPostponed) schedule();
     if (unsent_ <= kGathered) return kj::READY_NOW;
     auto paf = kj::newPromiseAndFulfiller<void>();
     Item item;

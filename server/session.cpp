@@ -233,7 +233,7 @@ const std::string& Session::secret() const { return impl_->core->secret; }
 SessionInfo Session::info() const {
   const Core& c = *impl_->core;
   SessionInfo i;
-  i.id = c.id, i.name = c.options.name, i.device = c.options.device;
+  i.id = c.id, i.name = c.options.name, i.device = c.options.device, i.dtype = c.options.dtype;
   i.tensors = c.tensors.load(std::memory_order_relaxed);
   i.bytes = c.bytes.load(std::memory_order_relaxed);
   i.memory_limit = c.options.memory_limit;

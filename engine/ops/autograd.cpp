@@ -158,6 +158,7 @@ constexpr OpDef kRows[] = {
           return t;
         },
         .no_grad = kItself,
+        .samples = {"f(2)", "f(2); False"},
     },
     {
         .sig = "retain_grad(Tensor self) -> ()",
@@ -168,6 +169,7 @@ constexpr OpDef kRows[] = {
           return {};
         },
         .no_grad = kItself,
+        .samples = {"f(2)"},
     },
     {
         .sig = "set_grad(Tensor self, Tensor? grad) -> ()",
@@ -185,6 +187,7 @@ constexpr OpDef kRows[] = {
           return {};
         },
         .no_grad = kItself,
+        .samples = {"f(2); f(2)", "f(2); None"},
     },
     {
         .sig = "zero_grad(Tensor[] tensors, *, bool set_to_none=False) -> ()",
@@ -205,6 +208,7 @@ constexpr OpDef kRows[] = {
           return {};
         },
         .no_grad = kItself,
+        .samples = {"f(2); f(3)", "f(2); set_to_none=True"},
     },
     {
         .sig = "backward(Tensor self, Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False, "
@@ -215,6 +219,7 @@ constexpr OpDef kRows[] = {
             "elements needs `gradient`. Frees what was saved unless retain_graph, which is create_graph if not given.",
         .compute = walk,
         .no_grad = kItself,
+        .samples = {"f()", "f(2); f(2)"},
     },
     {
         .sig = "grad(Tensor[] outputs, Tensor[] inputs, Tensor?[]? grad_outputs=None, bool? retain_graph=None, bool "
@@ -224,6 +229,7 @@ constexpr OpDef kRows[] = {
                "differentiated again. An input that plays no part is an error, or with allow_unused gives none.",
         .compute = walk,
         .no_grad = kItself,
+        .samples = {"f(); inputs=f()", "f(2); inputs=f(2); grad_outputs=f(2); allow_unused=True"},
     },
 };
 

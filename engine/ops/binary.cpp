@@ -26,7 +26,6 @@ Chosen scaled(const Call& c, Scalar alpha) {
   if (alpha.kind == Category::floating && result != Category::floating) {
     throw Error(Code::bad_argument, "For integral input tensors, argument alpha must not be a floating point number.");
   }
-  if (result == Category::boolean) return {};
   return {"add_scaled", {alpha}};
 }
 

@@ -56,6 +56,7 @@ constexpr OpDef kRows[] = {
         .compute = [](const Call& c) -> Results { return filled(c, c.ints(0), 0, c.dtype(1, c.cx.default_dtype), 1); },
         .no_grad = kNew,
         .examples = {{"(2)", "[0., 0.]"}, {"(1); dtype='int64'", "[0]"}},
+        .samples = {"(2, 3)", "()", "(0, 2); dtype='float16'"},
     },
     {
         .sig = "ones(int[] size, *, dtype? dtype=None, device? device=None, bool requires_grad=False) -> Tensor",
@@ -63,6 +64,7 @@ constexpr OpDef kRows[] = {
         .compute = [](const Call& c) -> Results { return filled(c, c.ints(0), 1, c.dtype(1, c.cx.default_dtype), 1); },
         .no_grad = kNew,
         .examples = {{"(2)", "[1., 1.]"}},
+        .samples = {"(2, 3)", "()", "(0, 2); dtype='bool'"},
     },
     {
         .sig = "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, bool "
@@ -73,6 +75,7 @@ constexpr OpDef kRows[] = {
         },
         .no_grad = kNew,
         .examples = {{"(2); 7", "[7, 7]"}, {"(2); 2.5", "[2.5, 2.5]"}},
+        .samples = {"(2, 3); 2.5", "(); True", "(2); 7; dtype='uint8'"},
     },
     {
         .sig = "zeros_like(Tensor self, *, dtype? dtype=None, device? device=None, bool requires_grad=False) -> Tensor",
@@ -96,12 +99,14 @@ constexpr OpDef kRows[] = {
                "number of threads.",
         .compute = [](const Call& c) -> Results { return random(c, GW_KERNEL(uniform), "uniform"); },
         .no_grad = kNew,
+        .samples = {"(2, 3)", "()", "(5); dtype='float64'"},
     },
     {
         .sig = "randn(int[] size, *, dtype? dtype=None, device? device=None, bool requires_grad=False) -> Tensor",
         .doc = "Normal with mean 0 and variance 1, by Philox 4x32-10 and Box and Muller.",
         .compute = [](const Call& c) -> Results { return random(c, GW_KERNEL(normal), "normal"); },
         .no_grad = kNew,
+        .samples = {"(2, 3)", "()", "(5); dtype='float64'"},
     },
     {
         .sig = "manual_seed(int seed) -> ()",
@@ -111,6 +116,7 @@ constexpr OpDef kRows[] = {
           return {};
         },
         .no_grad = kNew,
+        .samples = {"7"},
     },
 };
 

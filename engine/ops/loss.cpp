@@ -45,6 +45,17 @@ Tensor spread_weight(const Call& c, const Tensor& w, int64_t classes) {
   return w.size(0) == classes ? w : c.cx.alias(w, Shape{classes}, Shape{0}, w->offset);
 }
 
+void check_floating(const Tensor& x) {
+  if (is_floating(x.dtype())) return;
+  throw Error(Code::dtype_mismatch,
+              std::string("\"nll_loss_out_frame\" not implemented for '") + row(x.dtype()).torch + "'");
+}
+
+void check_input(const Tensor& x) {
+  if (x.ndim() == 0) throw Error(Code::shape_mismatch, "nll_loss: expected input to have at least one dimension");
+  check_floating(x);
+}
+
 const Tensor& checked_target(const Call& c, const Tensor& target, const Shape& want) {
   if (target.dtype() != DType::int64)
     throw Error(Code::dtype_mismatch, std::string("expected scalar type Long but found ") + row(target.dtype()).torch);
@@ -61,6 +72,7 @@ constexpr OpDef kRows[] = {
         .doc = "-weight[t] * input[n, t, ...] for each target t; 0 where it is ignore_index. What nll_loss adds up.",
         .compute = [](const Call& c) -> Results {
           const Tensor x = c.cx.contiguous(c.tensor(0));
+          check_input(x);
           const Classes k(x.shape());
           const Tensor target = c.cx.contiguous(checked_target(c, c.tensor(1), without_classes(x.shape())));
           const Tensor w = spread_weight(c, weight_of(c, 2, x.dtype(), k.c), k.c),
@@ -77,6 +89,7 @@ constexpr OpDef kRows[] = {
           return out;
         },
         .saves = {in(0), in(1), in(2)},
+        .constant = 2,
         .vjp = [](const Vjp& g) -> Grads {
           return {{nll_spread(g.dout(), g.in(0), g.in(1), g.has_in(2) ? g.in(2) : Tensor(), g.integer(3))}};
         },
@@ -91,6 +104,7 @@ constexpr OpDef kRows[] = {
           const Shape size(c.tensor(1).shape());
           if (size.empty()) throw Error(Code::shape_mismatch, "nll_spread: the input needs a dim of classes");
           const Tensor g = c.cx.contiguous(c.tensor(0));
+          check_floating(g);
           const Classes k(size);
           const Tensor target = c.cx.contiguous(checked_target(c, c.tensor(2), without_classes(size)));
           if (!std::ranges::equal(g.shape(), target.shape()))
@@ -109,6 +123,7 @@ constexpr OpDef kRows[] = {
           return out;
         },
         .saves = {in(2), in(3)},
+        .constant = 3,
         .vjp = [](const Vjp& g) -> Grads {
           Grads d;
           if (g.needs(0)) d.at[0] = nll_pick(g.dout(), g.in(2), g.has_in(3) ? g.in(3) : Tensor(), g.integer(4));
@@ -127,11 +142,7 @@ constexpr OpDef kRows[] = {
                "is NaN.",
         .compose = [](const Call& c) -> Results {
           const Tensor &x = c.tensor(0), &target = c.tensor(1);
-          if (x.ndim() == 0)
-            throw Error(Code::shape_mismatch, "nll_loss: expected input to have at least one dimension");
-          if (!is_floating(x.dtype()))
-            throw Error(Code::dtype_mismatch,
-                        std::string("\"nll_loss_out_frame\" not implemented for '") + row(x.dtype()).torch + "'");
+          check_input(x);
           const size_t batch = x.ndim() > 1 ? 1 : 0;
           if (batch && target.ndim() > 0 && target.size(0) != x.size(0)) {
             throw Error(Code::shape_mismatch, "Expected input batch_size (" + std::to_string(x.size(0)) +

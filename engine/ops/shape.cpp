@@ -51,8 +51,6 @@ void check_strided(const Tensor& x, std::span<const int64_t> size, std::span<con
   }
 }
 
-int64_t offset_of(const Call& c, int i) { return c.has(i) ? c.integer(i) : c.tensor(0)->offset; }
-
 constexpr OpDef kRows[] = {
     {
         .sig = "view(Tensor self, int[] size) -> Tensor",
@@ -69,6 +67,7 @@ constexpr OpDef kRows[] = {
           return c.cx.alias(x, shape, *strides, x->offset);
         },
         .vjp = [](const Vjp& g) -> Grads { return {{reshape(g.dout(), Ints(g.shape(0)))}}; },
+        .by_strides = true,
         .examples = {{"[1., 2., 3., 4.]; (2, -1)", "[[1., 2.], [3., 4.]]"}},
         .samples = {"f(2, 3); (3, 2)", "f(6); (-1, 2)", "f(); (1)", "f(0, 3); (3, 0)"},
     },
@@ -157,7 +156,7 @@ constexpr OpDef kRows[] = {
         .doc = "A view of self's storage with any sizes, strides and offset that stay inside it.",
         .compose = [](const Call& c) -> Results {
           const Tensor& x = c.tensor(0);
-          const int64_t offset = offset_of(c, 3);
+          const int64_t offset = c.has(3) ? c.integer(3) : x->offset;
           check_strided(x, c.ints(1), c.ints(2), offset);
           const auto g = within(x.shape(), x.strides(), x->offset, c.ints(1), c.ints(2), offset);
           if (!g && c.cx.grad_mode && x.requires_grad()) {
@@ -166,6 +165,7 @@ constexpr OpDef kRows[] = {
           }
           return strided_view(x, Ints(c.ints(1)), Ints(c.ints(2)), offset, g ? g->strides : Shape(), g ? g->offset : 0);
         },
+        .by_strides = true,
         .examples = {{"[1., 2., 3., 4.]; (2, 2); (1, 2); 0", "[[1., 3.], [2., 4.]]"}},
         .samples = {"f(2, 3); (2, 2); (3, 1); 1", "f(4); (2); (2); 0"},
     },
@@ -180,6 +180,7 @@ constexpr OpDef kRows[] = {
         .vjp = [](const Vjp& g) -> Grads {
           return {{as_strided_backward(g.dout(), Ints(g.shape(0)), Ints(g.ints(1)), Ints(g.ints(4)), g.integer(5))}};
         },
+        .by_strides = true,
         .examples = {{"[1., 2., 3., 4.]; (2, 2); (1, 2); 0; (1, 2); 0", "[[1., 3.], [2., 4.]]"}},
         .samples = {"f(2, 3); (2, 2); (3, 1); 1; (3, 1); 1"},
     },
@@ -190,6 +191,10 @@ constexpr OpDef kRows[] = {
         .compute = [](const Call& c) -> Results {
           const Tensor out = c.cx.full(c.ints(1), 0, c.tensor(0).dtype());
           check_strided(out, c.ints(2), c.ints(3), c.integer(4));
+          if (!std::ranges::equal(c.tensor(0).shape(), c.ints(2))) {
+            throw Error(Code::shape_mismatch, "as_strided_backward: grad of shape " + to_string(c.tensor(0).shape()) +
+                                                  " for a view of shape " + to_string(c.ints(2)));
+          }
           // Windows that overlap add up one by one: each slice along a dim that reaches into its neighbour goes alone.
           const Tensor view = c.cx.alias(out, c.ints(2), c.ints(3), c.integer(4));
           struct Part {
@@ -224,7 +229,7 @@ constexpr OpDef kRows[] = {
         .doc = "A copy of self in which the elements of that view are src's.",
         .compute = [](const Call& c) -> Results {
           const Tensor out = copy_of(c.cx, c.tensor(0));
-          const int64_t offset = offset_of(c, 4);
+          const int64_t offset = c.has(4) ? c.integer(4) : 0;
           check_strided(out, c.ints(2), c.ints(3), offset);
           if (!broadcasts_to(c.tensor(1).shape(), c.ints(2))) {
             throw Error(Code::shape_mismatch, "expected src to have a size equal to the slice of self. src size = " +

@@ -175,6 +175,7 @@ TEST_CASE("Connecting fails with a reason", "[client][connect]") {
   CHECK_THROWS_AS(connect("nonsense"), BadArgument);
   CHECK_THROWS_AS(connect("unix:/nowhere/at/all"), Unavailable);
   CHECK_THROWS_AS(connect("127.0.0.1:1"), Unavailable);
+  CHECK_THROWS_AS(connect(fake.address(), {.token = "secret"}, kCatalogueHash + 1), Internal);  // other headers
 }
 
 TEST_CASE("Without a client there is no session to make tensors in", "[client][sessions]") {
