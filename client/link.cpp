@@ -1,5 +1,6 @@
 #include "client/link.h"
 
+#include <capnp/orphan.h>
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "client/answer.h"
 #include "client/core.h"
@@ -28,8 +30,8 @@ namespace gradwire::client {
 namespace {
 
 constexpr size_t kFlight = 8;                // batches without an answer, a session
-constexpr size_t kPiece = 1 << 20;           // bytes of bulk data in one call
-constexpr int kWindow = 8;                   // such calls in flight
+constexpr size_t kPiece = 512 << 10;         // bytes of bulk data in one call: as the nearer caches like it
+constexpr int kWindow = 16;                  // such calls in flight
 constexpr long kGather = 100'000;            // ns that a batch waits for more while others are in flight
 constexpr auto kAlive = 60 * kj::SECONDS;    // between two calls that keep an idle connection
 constexpr auto kFarewell = 2 * kj::SECONDS;  // for sessions to end when the connection does
@@ -142,6 +144,7 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
   void read(uint64_t id, const std::shared_ptr<Download>&);
   void advance(uint64_t id);
   void write(uint64_t id, const std::shared_ptr<Upload>&);
+  std::shared_ptr<kj::byte> take_block(size_t size);
   Remote* find(uint64_t id) {
     const auto r = remotes_.find(id);
     return r == remotes_.end() ? nullptr : &r->second;
@@ -181,7 +184,10 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
   kj::TaskSet* tasks_ = nullptr;
   kj::PromiseFulfiller<void>* stop_ = nullptr;
   std::optional<wire::Gate::Client> gate_;
+  wire::Stream* stream_ = nullptr;
+  wire::BlockPool* pool_ = nullptr;
   std::map<uint64_t, Remote> remotes_;
+  std::set<std::shared_ptr<Upload>> uploads_;  // that are not answered yet
   uint64_t last_remote_ = 0;
   bool armed_ = false, stopping_ = false, said_goodbye_ = false;
   std::vector<std::shared_ptr<Answer<bool>>> settling_;
@@ -209,7 +215,9 @@ void Link::Impl::run(const std::string& address, const ConnectOptions& options, 
     auto& port = io.unixEventPort;
     clock_ = &io.provider->getTimer();
     auto socket = wire::open_socket(kj::mv(fd), port);
-    wire::Stream stream(*socket, {}, kj::refcounted<wire::BlockPool>());
+    auto pool = kj::refcounted<wire::BlockPool>();
+    wire::Stream stream(*socket, {}, kj::addRef(*pool));
+    stream_ = &stream, pool_ = pool.get();
     capnp::ReaderOptions reader;
     reader.traversalLimitInWords = uint64_t{4} << 20;
     capnp::TwoPartyVatNetwork network(stream, capnp::rpc::twoparty::Side::CLIENT, reader);
@@ -375,6 +383,8 @@ void Link::Impl::lost(const std::string& why) {
     r.flight.clear();
     if (const auto core = r.core.lock()) core->broken(dead_);
   }
+  for (auto& u : uploads_) u->answer->fail(*dead_);
+  uploads_.clear();
   for (auto& a : settling_) a->set(true);
   settling_.clear();
 }
@@ -527,17 +537,26 @@ void Link::Impl::settle() {
 // ---- uploads ----
 
 void Link::Impl::write(uint64_t id, const std::shared_ptr<Upload>& u) {
+  if (dead_) return;
   Remote* r = find(id);
-  if (!r || dead_) return;
+  if (!r) {
+    u->answer->fail(Error(Code::closed, "Attempted to use a closed Session."));
+    uploads_.erase(u);
+    return;
+  }
   while (u->open < kWindow && u->next < u->bytes.size()) {
     const uint64_t offset = u->next, size = std::min<uint64_t>(kPiece, u->bytes.size() - u->next);
-    auto request = r->session.writeRequest(capnp::MessageSize{size / 8 + 32, 0});
+    auto request = r->session.writeRequest(capnp::MessageSize{32, 0});
     request.setUpload(u->number), request.setOffset(offset);
-    auto data = request.initData(size);
-    if (!u->answer->while_wanted([&] { std::memcpy(data.begin(), u->bytes.data() + offset, size); })) {
+    // Copied, since the asker may leave in the meantime; into warm memory, which goes out from where it lies.
+    const auto block = take_block(size);
+    if (!u->answer->while_wanted([&] { std::memcpy(block.get(), u->bytes.data() + offset, size); })) {
       u->next = u->bytes.size();
       break;
     }
+    request.adoptData(capnp::Orphanage::getForMessageContaining(wire::Session::WriteParams::Builder(request))
+                          .referenceExternalData(kj::arrayPtr(block.get(), size)));
+    stream_->hold(block.get(), size, block);
     u->next += size;
     ++u->open;
     tasks_->add(request.send().then([this, id, u](auto&& response) {
@@ -549,7 +568,20 @@ void Link::Impl::write(uint64_t id, const std::shared_ptr<Upload>& u) {
       write(id, u);
     }));
   }
-  if (u->open == 0) u->answer->set(u->number);
+  if (u->open > 0) return;
+  u->answer->set(u->number);
+  uploads_.erase(u);
+}
+
+/// Memory of the stream's pool, up to a word more than asked, with zeros there: messages are made of words.
+std::shared_ptr<kj::byte> Link::Impl::take_block(size_t size) {
+  const size_t whole = (size + 7) / 8 * 8;
+  auto pool = kj::addRef(*pool_);
+  kj::byte* block = pool->take(whole);
+  std::shared_ptr<kj::byte> owner(block, [whole, pool = std::make_shared<kj::Own<wire::BlockPool>>(kj::mv(pool))](
+                                             kj::byte* b) { (*pool)->give(b, whole); });
+  std::memset(block + size, 0, whole - size);
+  return owner;
 }
 
 // ---- Link ----
@@ -661,7 +693,7 @@ uint64_t Link::upload(Core& core, DType dtype, std::span<const int64_t> shape, s
       if (response.getSize() != bytes.size())
         answer->fail(Error(Code::internal, "the server made room of another size"));
       else
-        impl->write(id, u);
+        impl->uploads_.insert(u), impl->write(id, u);
     });
   });
   return answer->wait(timeout, "an upload");

@@ -2,6 +2,8 @@
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <thread>
+
 #include "client/gradwire.h"
 #include "tests/client/fake.h"
 
@@ -131,6 +133,16 @@ TEST_CASE("Every call after a lost connection says so", "[client][errors]") {
   CHECK_THROWS_AS(x + 1, Unavailable);
   CHECK_THROWS_AS(client.info(), Unavailable);
   CHECK_NOTHROW(client.session().close());
+}
+
+TEST_CASE("An upload that loses its connection ends", "[client][errors][bulk]") {
+  Fake fake;
+  auto client = connect(fake.address());
+  fake.hold();
+  std::thread upload([] { CHECK_THROWS_AS(from_span(std::vector<float>(4'000'000), 4'000'000), Unavailable); });
+  fake.writes(1);
+  fake.hang_up();
+  upload.join();
 }
 
 TEST_CASE("A closed session refuses calls, and closing twice is harmless", "[client][K12]") {
