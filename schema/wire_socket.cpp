@@ -16,7 +16,7 @@ namespace gradwire::wire {
 
 namespace {
 
-kj::Exception failed(int error, const char* what) {
+kj::Exception socket_error(int error, const char* what) {
   const bool gone = error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == ENOTCONN ||
                     error == EHOSTUNREACH || error == ENETUNREACH || error == ECONNABORTED;
   return kj::Exception(gone ? kj::Exception::Type::DISCONNECTED : kj::Exception::Type::FAILED, __FILE__, __LINE__,
@@ -53,11 +53,11 @@ class Socket final : public kj::AsyncIoStream {
   void abortRead() override { ::shutdown(fd_, SHUT_RD); }
   void getsockopt(int level, int option, void* value, uint* length) override {
     socklen_t n = *length;
-    if (::getsockopt(fd_, level, option, value, &n) < 0) kj::throwFatalException(failed(errno, "getsockopt"));
+    if (::getsockopt(fd_, level, option, value, &n) < 0) kj::throwFatalException(socket_error(errno, "getsockopt"));
     *length = n;
   }
   void setsockopt(int level, int option, const void* value, uint length) override {
-    if (::setsockopt(fd_, level, option, value, length) < 0) kj::throwFatalException(failed(errno, "setsockopt"));
+    if (::setsockopt(fd_, level, option, value, length) < 0) kj::throwFatalException(socket_error(errno, "setsockopt"));
   }
   kj::Maybe<int> getFd() const override { return fd_.get(); }
 
@@ -73,7 +73,7 @@ class Socket final : public kj::AsyncIoStream {
       const ssize_t n = ::recv(fd_, p, max, MSG_DONTWAIT);
       if (n < 0) {
         if (errno == EINTR) continue;
-        if (errno != EAGAIN && errno != EWOULDBLOCK) return failed(errno, "recv");
+        if (errno != EAGAIN && errno != EWOULDBLOCK) return socket_error(errno, "recv");
         readable_ = observer_.whenBecomesReadable();
         continue;
       }
@@ -105,7 +105,7 @@ class Socket final : public kj::AsyncIoStream {
       ssize_t n = ::sendmsg(fd_, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n < 0) {
         if (errno == EINTR) continue;
-        if (errno != EAGAIN && errno != EWOULDBLOCK) return failed(errno, "send");
+        if (errno != EAGAIN && errno != EWOULDBLOCK) return socket_error(errno, "send");
         return when_writable().then(
             [this, all = std::move(all), at]() mutable { return write_on(std::move(all), at); });
       }
@@ -123,7 +123,7 @@ class Socket final : public kj::AsyncIoStream {
   /// the loop each time the other side reads.
   kj::Promise<void> when_writable() {
     const int copy = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) return failed(errno, "dup");
+    if (copy < 0) return socket_error(errno, "dup");
     auto own = kj::heap<kj::AutoCloseFd>(copy);
     auto watch = kj::heap<kj::UnixEventPort::FdObserver>(port_, copy, kj::UnixEventPort::FdObserver::OBSERVE_WRITE);
     auto ready = watch->whenBecomesWritable();

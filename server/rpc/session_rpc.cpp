@@ -63,6 +63,7 @@ kj::Promise<void> SessionRpc::run_checked(RunContext context) {
   Done<Answer> done;
   auto promise = shared.queue->expect(done);
   session_->run(std::move(batch->batch), batch->digest, std::move(done));
+  shared.queue->linger();
   return promise.then([this, context](std::unique_ptr<Answer> answer) mutable -> kj::Promise<void> {
     Answer outcome = std::move(*answer);
     auto put = [context](const Outcome& o) mutable {

@@ -179,6 +179,35 @@ TEST_CASE("outcomes that nobody reads wait unmade as well", "[server][rpc][T4]")
   CHECK(most < 64 * kMiB);
 }
 
+TEST_CASE("what a newer client may say is answered, and the connection stays", "[server][rpc][T6]") {
+  RpcRig rig;
+  auto loop = kj::setupAsyncIo();
+  RpcClient client(loop, rig.address());
+  auto gate = client.gate();
+  // A method, and an interface, that this server does not know.
+  for (const auto& [interface, method] :
+       {std::pair<uint64_t, uint16_t>{capnp::typeId<wire::Gate>(), 999}, {0x1234567890ABCDEF, 0}}) {
+    auto call = capnp::Capability::Client(gate).typelessRequest(interface, method, nullptr);
+    call.initAs<wire::SessionOptions>();
+    try {
+      call.send().wait(loop.waitScope);
+      FAIL("was answered");
+    } catch (const kj::Exception& e) {
+      CHECK(e.getType() == kj::Exception::Type::UNIMPLEMENTED);
+    }
+  }
+  CHECK(!client.wait(gate.infoRequest().send()).getFailed());
+
+  // A kind of message that it does not know comes back as unimplemented.
+  auto fd = raw_connect(rig.address());
+  const uint64_t unknown[3] = {uint64_t{2} << 32, uint64_t{1} << 32, 200};
+  REQUIRE(::send(fd, unknown, sizeof unknown, MSG_NOSIGNAL) == sizeof unknown);
+  uint64_t back[4] = {};
+  REQUIRE(::recv(fd, back, sizeof back, MSG_WAITALL) == sizeof back);
+  CHECK((back[2] & 0xFFFF) == 0);  // Message.unimplemented
+  CHECK(!is_closed_within(fd, 0));
+}
+
 TEST_CASE("two hundred connections that announce much and fall silent hold nothing", "[server][rpc][T5]") {
   RpcSetup setup;
   setup.limits.open.frame_time = 300 * kj::MILLISECONDS;
