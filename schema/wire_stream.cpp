@@ -1,5 +1,6 @@
 #include "schema/wire_stream.h"
 
+#include <capnp/rpc.capnp.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -32,6 +33,13 @@ const kj::byte* zeros() {
     return static_cast<const kj::byte*>(p);
   }();
   return page;
+}
+
+/// Whether a message is the end of a call, by its first words: a pointer to a struct that follows, and what kind it is.
+bool is_finish(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) {
+  if (segments.size() != 1 || segments[0].size() < 2 || segments[0].size() > 8) return false;
+  const auto bytes = segments[0].asBytes();
+  return u32_at(bytes.begin()) == 0 && (u32_at(bytes.begin() + 8) & 0xFFFF) == capnp::rpc::Message::FINISH;
 }
 
 bool is_block(size_t size) { return size > kFirstGrowth && size <= BlockPool::kBlock; }
@@ -332,6 +340,9 @@ kj::Promise<void> Stream::writeMessage(kj::ArrayPtr<const int>, Segments segment
   outgoing(segments);
   size_t bytes = 0;
   for (auto& s : segments) bytes += s.size() * sizeof(capnp::word);
+  const bool company = !out_.empty() && postponed_ == 0;
+  if (out_.empty()) postponed_ = 0;
+  postponed_ = is_finish(segments) && !company ? postponed_ + 1 : 0;
   append(segments);
   if (bytes <= kCopied) {
     for (auto& s : segments) {
@@ -340,7 +351,7 @@ kj::Promise<void> Stream::writeMessage(kj::ArrayPtr<const int>, Segments segment
     }
     unsent_ += bytes;
     let_go(segments);
-    schedule();
+    if (postponed_ == 0 || postponed_ > kPostponed) schedule();
     if (unsent_ <= kGathered) return kj::READY_NOW;
     auto paf = kj::newPromiseAndFulfiller<void>();
     Item item;
