@@ -3,8 +3,10 @@
 #include <kj/async-io.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include <future>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -138,7 +140,14 @@ struct RpcServer::Impl {
       address = listeners.back().address();
     }
     if (!o.unix_path.empty()) listeners.push_back(Listener::unix_socket(o.unix_path));
+    auto ready = started.get_future();
     thread = std::thread([this, most = o.max_connections] { run(most); });
+    try {
+      ready.get();
+    } catch (...) {
+      thread.join();
+      throw;
+    }
   }
   ~Impl() {
     shared.queue->post([this] { stop->fulfill(); });
@@ -146,17 +155,26 @@ struct RpcServer::Impl {
   }
 
   void run(int most) {
-    Quiet quiet;
-    auto io = kj::setupAsyncIo();
-    auto paf = kj::newPromiseAndFulfiller<void>();
-    stop = kj::mv(paf.fulfiller);
-    {
-      Loop l(shared, listeners, io, most);
-      loop = &l;
-      paf.promise.wait(io.waitScope);
-      loop = nullptr;
+    bool running = false;
+    try {
+      Quiet quiet;
+      auto io = kj::setupAsyncIo();
+      auto paf = kj::newPromiseAndFulfiller<void>();
+      stop = kj::mv(paf.fulfiller);
+      {
+        Loop l(shared, listeners, io, most);
+        loop = &l;
+        started.set_value();
+        running = true;
+        paf.promise.wait(io.waitScope);
+      }
+      shared.queue->close();
+    } catch (...) {
+      const Error e = caught_error(Code::internal);
+      spdlog::critical("the RPC loop ended: {}", e.message());
+      if (!running)
+        started.set_exception(std::make_exception_ptr(Error(Code::unavailable, "the RPC loop cannot start")));
     }
-    shared.queue->close();
   }
 
   RpcSetup setup;
@@ -165,6 +183,7 @@ struct RpcServer::Impl {
   std::string address;
   Loop* loop = nullptr;                      // the loop's
   kj::Own<kj::PromiseFulfiller<void>> stop;  // the loop's
+  std::promise<void> started;
   std::thread thread;
 };
 
