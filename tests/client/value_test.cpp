@@ -78,7 +78,7 @@ TEST_CASE("One element becomes a number; more do not", "[client][A24]") {
                        Message("only one element tensors can be converted to Python scalars"));
 }
 
-TEST_CASE("Large values travel in pieces of a MiB", "[client][bulk]") {
+TEST_CASE("Large values travel in pieces of at most a MiB", "[client][bulk]") {
   Fake fake;
   auto client = connect(fake.address());
   std::vector<int32_t> v(5'000'000);
