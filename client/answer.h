@@ -26,12 +26,6 @@ template <class R> class Answer {
     error_ = std::move(e);
     changed_.notify_all();
   }
-  /// Runs `f` unless the asker has gone; what it touches of the asker's stays while it runs.
-  template <class F> bool while_wanted(F f) {
-    std::lock_guard lock(mutex_);
-    if (!gone_) f();
-    return !gone_;
-  }
   /// Zero: waits for as long as it takes.
   R wait(std::chrono::milliseconds timeout, const char* what) {
     std::unique_lock lock(mutex_);
@@ -41,7 +35,6 @@ template <class R> class Answer {
       in_time = changed_.wait_for(lock, timeout, done);
     else
       changed_.wait(lock, done);
-    gone_ = true;
     if (!in_time) raise(Error(Code::deadline_exceeded, std::string(what) + " took too long"));
     if (error_) raise(*error_);
     return std::move(*value_);
@@ -52,7 +45,6 @@ template <class R> class Answer {
   std::condition_variable changed_;
   std::optional<R> value_;
   std::optional<Error> error_;
-  bool gone_ = false;
 };
 
 }  // namespace gradwire::client

@@ -45,16 +45,22 @@ bool Arrival::write(size_t offset, const void* data, size_t size) {
   return true;
 }
 
+// Who is woken finds the lock free. It may let go of this at once, but the caller holds it too.
+
 void Arrival::end() {
-  std::lock_guard lock(mutex_);
-  done_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+  }
   changed_.notify_all();
 }
 
 void Arrival::fail(std::shared_ptr<const Error> error, uint64_t epoch) {
-  std::lock_guard lock(mutex_);
-  if (done_) return;
-  error_ = std::move(error), epoch_ = epoch, done_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    if (done_) return;
+    error_ = std::move(error), epoch_ = epoch, done_ = true;
+  }
   changed_.notify_all();
 }
 

@@ -373,19 +373,21 @@ bool Core::push_locked(bool was_empty) {
 
 void Core::tell_and_wait(bool tell) {
   if (tell) link_->wake(*this);
-  const auto full = [this] {
+  const auto more_than = [this](size_t n) {
     std::lock_guard lock(lock_);
-    return sealed_.size() > kSealed && !dead_;
+    return sealed_.size() > n && !dead_;
   };
-  if (!full()) return;
+  if (!more_than(kSealed)) return;
+  // Until there is room for several: to switch threads for each costs more than the batches.
+  const auto room = [&] { return !more_than(kSealed / 2); };
   std::unique_lock lock(wait_mutex_);
-  ++waiters_;
+  ++blocked_;
   bool in_time = true;
   if (timeout_.count())
-    in_time = progress_.wait_for(lock, timeout_, [&] { return !full(); });
+    in_time = room_.wait_for(lock, timeout_, room);
   else
-    progress_.wait(lock, [&] { return !full(); });
-  --waiters_;
+    room_.wait(lock, room);
+  --blocked_;
   if (!in_time) raise(Error(Code::deadline_exceeded, "the server takes no more calls"));
 }
 
@@ -402,18 +404,17 @@ uint64_t Core::flush() {
 
 void Core::wait_for(uint64_t seq, Timeout timeout) {
   std::unique_lock lock(wait_mutex_);
-  ++waiters_;
   const auto over = [&] {
+    wanted_ = std::min(wanted_.load(), seq);  // before looking: an answer that comes now sees it
     if (answered_.load() >= seq) return true;
     std::lock_guard l(lock_);
     return dead_ != nullptr;
   };
   bool in_time = true;
   if (timeout.count())
-    in_time = progress_.wait_for(lock, timeout, over);
+    in_time = answers_.wait_for(lock, timeout, over);
   else
-    progress_.wait(lock, over);
-  --waiters_;
+    answers_.wait(lock, over);
   if (!in_time) raise(Error(Code::deadline_exceeded, "the calls were not done in time"));
 }
 
@@ -488,17 +489,16 @@ std::vector<Warning> Core::warnings() {
 // ---- the network thread ----
 
 Core::Next Core::next(std::unique_ptr<Outgoing>& out, bool open_too) {
+  bool roomy;
   {
     std::lock_guard lock(lock_);
     if (sealed_.empty() && open_too) seal_locked();
     if (sealed_.empty()) return open_->empty() ? Next::none : Next::later;
     out = std::move(sealed_.front());
     sealed_.pop_front();
+    roomy = sealed_.size() <= kSealed / 2;
   }
-  if (waiters_.load()) {
-    std::lock_guard lock(wait_mutex_);
-    progress_.notify_all();
-  }
+  if (roomy && blocked_.load()) wake(room_);
   return Next::batch;
 }
 
@@ -525,10 +525,7 @@ void Core::answered(uint64_t seq, uint64_t epoch, std::shared_ptr<const Error> e
     }
   }
   answered_.store(seq);
-  if (waiters_.load()) {
-    std::lock_guard lock(wait_mutex_);
-    progress_.notify_all();
-  }
+  if (seq >= wanted_.load()) wake(answers_);
 }
 
 void Core::broken(std::shared_ptr<const Error> error) {
@@ -542,8 +539,16 @@ void Core::broken(std::shared_ptr<const Error> error) {
     open_->batch.clear(), open_->fetches.clear();
   }
   for (auto& a : waiting) a->fail(error, UINT64_MAX);
-  std::lock_guard lock(wait_mutex_);
-  progress_.notify_all();
+  wake(answers_);
+  wake(room_);
+}
+
+void Core::wake(std::condition_variable& waiting) {
+  {
+    std::lock_guard lock(wait_mutex_);  // who has looked and does not yet sleep holds it
+    if (&waiting == &answers_) wanted_ = UINT64_MAX;
+  }
+  waiting.notify_all();  // and who is woken finds it free
 }
 
 }  // namespace gradwire::client

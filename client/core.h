@@ -130,6 +130,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void mark_locked(const Error&, const std::shared_ptr<const Error>&);
   [[noreturn]] void raise_pending_locked(std::unique_lock<Spin>&);
   void wait_for(uint64_t seq, Timeout);
+  void wake(std::condition_variable&);
 
   const std::shared_ptr<Link> link_;
   const std::string id_;
@@ -162,9 +163,10 @@ class Core : public std::enable_shared_from_this<Core> {
   std::vector<File> files_;  // of the open batch
 
   std::mutex wait_mutex_;  // for those who wait for answers or for room
-  std::condition_variable progress_;
+  std::condition_variable answers_, room_;
   std::atomic<uint64_t> answered_{0};
-  std::atomic<int> waiters_{0};
+  std::atomic<uint64_t> wanted_{UINT64_MAX};  // the least answer that somebody waits for; others wake nobody
+  std::atomic<int> blocked_{0};               // who wait for room
 };
 
 }  // namespace gradwire::client

@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "client/answer.h"
 #include "client/core.h"
@@ -28,8 +29,8 @@ namespace gradwire::client {
 namespace {
 
 constexpr size_t kFlight = 8;                // batches without an answer, a session
-constexpr size_t kPiece = 1 << 20;           // bytes of bulk data in one call
-constexpr int kWindow = 8;                   // such calls in flight
+constexpr size_t kPiece = 512 << 10;         // bytes of bulk data in one call
+constexpr int kWindow = 16;                  // such calls in flight
 constexpr long kGather = 100'000;            // ns that a batch waits for more while others are in flight
 constexpr auto kAlive = 60 * kj::SECONDS;    // between two calls that keep an idle connection
 constexpr auto kFarewell = 2 * kj::SECONDS;  // for sessions to end when the connection does
@@ -88,9 +89,11 @@ struct Download {
   int open = 0;
 };
 
+/// Bytes of the user's that go out in pieces, by reference: the user waits until nothing here refers to them.
 struct Upload {
-  std::shared_ptr<Answer<uint64_t>> answer;
-  std::span<const std::byte> bytes;
+  std::shared_ptr<Answer<uint64_t>> answer = std::make_shared<Answer<uint64_t>>();
+  std::shared_ptr<Answer<bool>> over = std::make_shared<Answer<bool>>();
+  std::span<const std::byte> bytes{};
   uint64_t number = 0, next = 0;
   int open = 0;
 };
@@ -117,7 +120,7 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
   void ring() {
     if (rung_.exchange(true)) return;
     const uint64_t one = 1;
-    if (::write(event_, &one, sizeof one) < 0) rung_ = false;  // full: the thread is about to read it
+    [[maybe_unused]] const auto n = ::write(event_, &one, sizeof one);
   }
 
   // ---- the network thread ----
@@ -142,6 +145,8 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
   void read(uint64_t id, const std::shared_ptr<Download>&);
   void advance(uint64_t id);
   void write(uint64_t id, const std::shared_ptr<Upload>&);
+  void over(const std::shared_ptr<Upload>&);
+  void give_up(const std::shared_ptr<Upload>&);
   Remote* find(uint64_t id) {
     const auto r = remotes_.find(id);
     return r == remotes_.end() ? nullptr : &r->second;
@@ -182,6 +187,8 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
   kj::PromiseFulfiller<void>* stop_ = nullptr;
   std::optional<wire::Gate::Client> gate_;
   std::map<uint64_t, Remote> remotes_;
+  std::set<std::shared_ptr<Upload>> uploads_;
+  std::optional<Local> local_;
   uint64_t last_remote_ = 0;
   bool armed_ = false, stopping_ = false, said_goodbye_ = false;
   std::vector<std::shared_ptr<Answer<bool>>> settling_;
@@ -195,11 +202,10 @@ struct Link::Impl : kj::TaskSet::ErrorHandler {
 void Link::Impl::run(const std::string& address, const ConnectOptions& options, Answer<std::vector<uint16_t>>& ready) {
   try {
     const auto until = std::chrono::steady_clock::now() + options.connect_timeout;
-    std::optional<Local> local;
     std::string where = address;
     if (address == "local") {
-      local.emplace(options.server_args, options.connect_timeout);
-      where = "unix:" + local->socket();
+      local_.emplace(options.server_args, options.connect_timeout);
+      where = "unix:" + local_->socket();
     }
     address_ = where;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -260,9 +266,13 @@ void Link::Impl::finish() {
     finished_ = true;
     posted.swap(posted_), dirty.swap(dirty_);
   }
-  std::lock_guard lock(after_);
-  for (auto& f : posted) f();
-  for (auto& c : dirty) c->broken(dead_);
+  {
+    std::lock_guard lock(after_);
+    for (auto& f : posted) f();
+    for (const auto& u : std::exchange(uploads_, {})) u->answer->fail(*dead_), u->over->set(true);
+    for (auto& c : dirty) c->broken(dead_);
+  }
+  local_.reset();
 }
 
 void Link::Impl::log_in(wire::Login::Client login, const ConnectOptions& options, kj::WaitScope& scope) {
@@ -309,9 +319,7 @@ std::vector<uint16_t> Link::Impl::operators(kj::WaitScope& scope) {
 
 kj::Promise<void> Link::Impl::listen() {
   return events_->whenBecomesReadable().then([this] {
-    uint64_t n;
-    while (::read(event_, &n, sizeof n) > 0) {}
-    rung_ = false;
+    rung_ = false;  // the count is never read: the loop watches for edges, and each write is one
     std::vector<std::function<void()>> posted;
     std::vector<std::shared_ptr<Core>> dirty;
     {
@@ -368,7 +376,7 @@ kj::Promise<void> Link::Impl::keep_alive() {
 
 void Link::Impl::lost(const std::string& why) {
   if (dead_) return;
-  if (stopping_ && stop_) stop_->fulfill();
+  if (stop_) stop_->fulfill();  // nothing of the connection stays
   dead_ = std::make_shared<const Error>(Code::unavailable, "the connection to " + address_ + " is gone: " + why);
   for (auto& [id, r] : remotes_) {
     for (auto& f : r.flight) {
@@ -530,16 +538,23 @@ void Link::Impl::settle() {
 
 void Link::Impl::write(uint64_t id, const std::shared_ptr<Upload>& u) {
   Remote* r = find(id);
-  if (!r || dead_) return;
+  if (dead_) return;  // finish() tells
+  if (!r) {
+    u->answer->fail(Error(Code::closed, "Attempted to use a closed Session."));
+    u->next = u->bytes.size();
+  }
   while (u->open < kWindow && u->next < u->bytes.size()) {
     const uint64_t offset = u->next, size = std::min<uint64_t>(kPiece, u->bytes.size() - u->next);
-    auto request = r->session.writeRequest(capnp::MessageSize{size / 8 + 32, 0});
+    const auto piece = kj::arrayPtr(reinterpret_cast<const kj::byte*>(u->bytes.data()) + offset, size);
+    auto request = r->session.writeRequest(capnp::MessageSize{32, 0});
     request.setUpload(u->number), request.setOffset(offset);
-    auto data = request.initData(size);
-    if (!u->answer->while_wanted([&] { std::memcpy(data.begin(), u->bytes.data() + offset, size); })) {
-      u->next = u->bytes.size();
-      break;
-    }
+    // A message refers to whole words only.
+    if (reinterpret_cast<uintptr_t>(piece.begin()) % 8 == 0 && size % 8 == 0)
+      request.adoptData(
+          capnp::Orphanage::getForMessageContaining<wire::Session::WriteParams::Builder>(request).referenceExternalData(
+              piece));
+    else
+      request.setData(piece);
     u->next += size;
     ++u->open;
     tasks_->add(request.send().then([this, id, u](auto&& response) {
@@ -551,7 +566,22 @@ void Link::Impl::write(uint64_t id, const std::shared_ptr<Upload>& u) {
       write(id, u);
     }));
   }
-  if (u->open == 0) u->answer->set(u->number);
+  if (u->open == 0) over(u);
+}
+
+void Link::Impl::over(const std::shared_ptr<Upload>& u) {
+  uploads_.erase(u);
+  u->answer->set(u->number);
+  u->over->set(true);
+}
+
+/// The user waits no longer: what is on its way may still be answered, for a short time.
+void Link::Impl::give_up(const std::shared_ptr<Upload>& u) {
+  u->next = u->bytes.size();
+  if (u->open == 0 || !tasks_) return over(u);
+  tasks_->add(clock_->afterDelay(kFarewell).then([this, u] {
+    if (u->open) lost("an upload did not end in time");
+  }));
 }
 
 // ---- Link ----
@@ -647,26 +677,33 @@ std::shared_ptr<Core> Link::open(const SessionOptions& o) {
 
 uint64_t Link::upload(Core& core, DType dtype, std::span<const int64_t> shape, std::span<const std::byte> bytes,
                       Timeout timeout) {
-  auto answer = std::make_shared<Answer<uint64_t>>();
+  auto u = std::make_shared<Upload>();
+  u->bytes = bytes;
   auto* impl = impl_.get();
-  impl->post([impl, id = core.remote, dtype, shape = Shape(shape), bytes, answer] {
+  impl->post([impl, id = core.remote, dtype, shape = Shape(shape), u] {
+    impl->uploads_.insert(u);
+    if (impl->refused(u->answer)) return;
     Remote* r = impl->find(id);
-    if (impl->refused(answer)) return;
-    if (!r) return answer->fail(Error(Code::closed, "Attempted to use a closed Session."));
+    if (!r) return u->answer->fail(Error(Code::closed, "Attempted to use a closed Session."));
     auto request = r->session.reserveRequest();
     request.setDtype(static_cast<uint8_t>(dtype));
     auto dims = request.initShape(static_cast<uint32_t>(shape.size()));
     for (uint32_t i = 0; i < dims.size(); ++i) dims.set(i, shape[i]);
-    impl->ask(request.send(), answer, [impl, id, bytes, answer](auto& response) {
-      auto u = std::make_shared<Upload>();
-      u->answer = answer, u->bytes = bytes, u->number = response.getUpload();
-      if (response.getSize() != bytes.size())
-        answer->fail(Error(Code::internal, "the server made room of another size"));
+    impl->ask(request.send(), u->answer, [impl, id, u](auto& response) {
+      u->number = response.getUpload();
+      if (response.getSize() != u->bytes.size())
+        u->answer->fail(Error(Code::internal, "the server made room of another size"));
       else
         impl->write(id, u);
     });
   });
-  return answer->wait(timeout, "an upload");
+  try {
+    return u->answer->wait(timeout, "an upload");
+  } catch (const Error&) {
+    impl->post([impl, u] { impl->give_up(u); });
+    u->over->wait({}, "an upload");
+    throw;
+  }
 }
 
 void Link::close(Core& core, Timeout timeout) {

@@ -29,6 +29,19 @@ echo "gradwired listens: Cap'n Proto on $rpc, HTTP on $http"
 
 phase "4/5 Training on it, from a C++ program"
 build/release/bin/train_digits --server "$rpc" --svg build/digits.svg | tee "$run/training"
+# The curve of the SVG once more, for the terminal.
+sed -n 's/.*<polyline.*points="\([^"]*\)".*/\1/p' build/digits.svg | tr ' ' '\n' | awk -F, '
+  NF == 2 { y[++n] = $2; if (n == 1 || $2 < top) top = $2; if ($2 > low) low = $2 }
+  END {
+    for (row = 0; row < 8; row++) {
+      line = row == 0 ? "   loss |" : "        |"
+      for (i = 1; i <= n; i++) line = line (int((y[i] - top) / (low - top + 1e-9) * 7 + 0.5) == row ? " *" : "  ")
+      print line
+    }
+    line = "        +"
+    for (i = 1; i <= n; i++) line = line "--"
+    print line " epoch"
+  }'
 
 phase "5/5 The same server over HTTP: d(sum(x * x))/dx at [1, 2, 3]"
 session=$(curl -sS --fail-with-body --json '{}' "http://$http/v1/sessions" | sed 's/.*"id": *"\([^"]*\)".*/\1/')

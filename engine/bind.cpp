@@ -131,10 +131,21 @@ bool coerce(const OpRow& row, int k, Bound& v) {
   return coerce(row.sig.params[k], v) && (k > 0 || !row.inplace || v.kind == ArgKind::tensor);
 }
 
-Error wrong_kind(const std::string& op, const Param& p, const Bound& v) {
-  std::string text = op + "(): argument '" + p.name + "' must be " + type_name(p) + ", not " + kind_name(v);
+// position: counted from 1; 0 for an argument that came by its name.
+Error wrong_kind(const std::string& op, const Param& p, const Bound& v, size_t position) {
+  std::string text = op + "(): argument '" + p.name + "' ";
+  if (position > 0) text += "(position " + std::to_string(position) + ") ";
+  text += "must be " + type_name(p) + ", not " + kind_name(v);
   if (v.kind == ArgKind::text) text += " '" + std::string(v.text, std::min<size_t>(v.count, 64)) + "'";
   return Error(Code::bad_argument, text, op);
+}
+
+// zeros(2, 3), reshape(x, 2, 3): whether parameter p takes all that is left by position as one list.
+bool takes_loose(const OpRow& row, int p) {
+  const std::vector<Param>& params = row.sig.params;
+  if (!params[p].list || params[p].type != Type::integer || params[p].list_size > 0) return false;
+  if (p > 1 || (p == 1 && !row.is_tensor[0])) return false;
+  return p + 1 == row.params || params[p + 1].keyword_only;
 }
 
 // Why the row does not take these arguments; nothing if it does, and then the call is bound.
@@ -142,9 +153,9 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
                              std::span<const std::pair<std::string_view, Bound>> named, BoundCall& call) {
   const std::string& op = row.name();
   call.id = row.id, call.count = row.params;
-  call.gathered.clear();
+  call.gathered.clear(), call.loose.clear();
   bool set[kMaxParams] = {};
-  size_t used = 0;
+  size_t used = 0, at[kMaxParams] = {};
   int p = 0;
   if (row.takes_list && !positional.empty() && positional[0].kind == ArgKind::tensor) {
     while (used < positional.size() && positional[used].kind == ArgKind::tensor)
@@ -161,15 +172,29 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
         is_named(p))
       ++p;
     if (p == row.params || row.sig.params[p].keyword_only) {
-      const size_t most = static_cast<size_t>(
-          std::count_if(row.sig.params.begin(), row.sig.params.end(), [](const Param& q) { return !q.keyword_only; }));
-      // Loose integers at the end are one list: zeros(2, 3), reshape(x, 2, 3).
+      const auto most =
+          std::count_if(row.sig.params.begin(), row.sig.params.end(), [](const Param& q) { return !q.keyword_only; });
       return Error(Code::bad_argument,
-                   op + "() takes " + std::to_string(most) + " positional arguments but " +
-                       std::to_string(positional.size()) + " were given",
+                   op + "() takes " + std::to_string(most) + " positional argument" + (most == 1 ? "" : "s") + " but " +
+                       std::to_string(positional.size()) + (positional.size() == 1 ? " was" : " were") + " given",
                    op);
     }
-    call.args[p] = positional[used], set[p] = true;
+    set[p] = true, at[p] = used + 1;
+    if (used + 1 < positional.size() && takes_loose(row, p) && positional[used].kind == ArgKind::integer) {
+      for (; used < positional.size(); ++used) {
+        if (positional[used].kind != ArgKind::integer) {
+          return Error(Code::bad_argument,
+                       op + "(): argument '" + row.sig.params[p].name +
+                           "' must be tuple of ints, but found element of type " + kind_name(positional[used]) +
+                           " at pos " + std::to_string(call.loose.size() + 1),
+                       op);
+        }
+        call.loose.push_back(positional[used].i);
+      }
+      call.args[p] = Bound(std::span<const int64_t>(call.loose));
+      break;
+    }
+    call.args[p] = positional[used];
   }
   for (const auto& [name, value] : named) {
     int k = 0;
@@ -191,7 +216,7 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
       }
       call.args[k] = row.defaults[k];
     } else if (!coerce(row, k, call.args[k])) {
-      return wrong_kind(op, param, call.args[k]);
+      return wrong_kind(op, param, call.args[k], at[k]);
     }
   }
   return std::nullopt;
@@ -235,7 +260,7 @@ void check(OpId id, std::span<Bound> args) {
         throw Error(Code::bad_argument,
                     row.name() + "() missing 1 required positional arguments: \"" + param.name + "\"", row.name());
     } else if (!coerce(row, k, args[k])) {
-      throw wrong_kind(row.name(), param, args[k]);
+      throw wrong_kind(row.name(), param, args[k], static_cast<size_t>(k) + 1);
     }
   }
 }

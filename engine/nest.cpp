@@ -27,7 +27,7 @@ Nest nest_of(std::span<const View> views, bool in_order) {
     const int d = order[i];
     const bool backward = !in_order && out.strides[d] < 0;
     bool merge = n.ndim > 0;
-    int64_t stride[kMaxOperands];
+    int64_t stride[kMaxOperands] = {};
     for (int k = 0; k < n.operands; ++k) {
       stride[k] = views[k].strides[d] * n.bytes[k];
       if (backward) n.at[k] += stride[k] * (out.shape[d] - 1), stride[k] = -stride[k];
@@ -37,12 +37,12 @@ Nest nest_of(std::span<const View> views, bool in_order) {
       n.size[n.ndim - 1] *= out.shape[d];
     } else {
       n.size[n.ndim] = out.shape[d];
-      std::copy_n(stride, n.operands, n.stride[n.ndim++]);
+      std::copy_n(stride, kMaxOperands, n.stride[n.ndim++]);
     }
   }
   if (n.ndim == 0) {  // one element
     n.ndim = 1, n.size[0] = 1;
-    for (int k = 0; k < n.operands; ++k) n.stride[0][k] = n.bytes[k];
+    for (int k = 0; k < kMaxOperands; ++k) n.stride[0][k] = n.bytes[k];
   }
   return n;
 }

@@ -38,11 +38,13 @@ struct BoundCall {
   int count = 0;
   Bound args[kMaxParams];
   std::vector<Tensor> gathered;
+  std::vector<int64_t> loose;
 };
 
 /// Picks the first row of this name, in catalogue order, that all arguments fit, and puts them in order. Texts become
 /// dtypes, "NaN" and "Infinity" numbers, where the parameter wants that. Several leading tensors are one Tensor[] where
-/// the row begins with one. Throws unknown_operator, bad_argument in PyTorch's words.
+/// the row begins with one; several integers at the end are one int[] where that is all that the row takes by position,
+/// beside a tensor. Throws unknown_operator, bad_argument in PyTorch's words.
 void bind(std::string_view name, std::span<const Bound> positional,
           std::span<const std::pair<std::string_view, Bound>> named, BoundCall& call);
 /// For calls by catalogue index: whether the arguments fit, converting them as bind does. Throws bad_argument.

@@ -1,5 +1,6 @@
 #include "schema/wire_stream.h"
 
+#include <capnp/rpc.capnp.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -22,6 +23,24 @@ constexpr size_t kGrowth = 32;
 constexpr size_t kFirstGrowth = 128 << 10;
 /// Messages up to this size are not waited for one by one.
 constexpr size_t kSmall = 4 << 10;
+
+/// Whether a message is the end of a call, by its first words: a pointer to a struct that follows, and what kind it is.
+bool is_finish(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) {
+  if (segments.size() != 1 || segments[0].size() < 2 || segments[0].size() > 8) return false;
+  const auto bytes = segments[0].asBytes();
+  return u32_at(bytes.begin()) == 0 && (u32_at(bytes.begin() + 8) & 0xFFFF) == capnp::rpc::Message::FINISH;
+}
+
+/// Stands for a segment that is not there yet, so that what refers to it can be read.
+constexpr size_t kZeros = 8 << 20;
+const kj::byte* zeros() {
+  static const kj::byte* const page = [] {
+    void* p = mmap(nullptr, kZeros, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<const kj::byte*>(p);
+  }();
+  return page;
+}
 
 bool is_block(size_t size) { return size > kFirstGrowth && size <= BlockPool::kBlock; }
 
@@ -88,23 +107,28 @@ struct Stream::Chunk final : kj::Refcounted {
   size_t size;
 };
 
-/// One message, in a chunk of its own or in a shared read buffer. The table stays in front of the segments.
+/// One message, in a chunk of its own or in a shared read buffer; its last segment may lie elsewhere. The table stays
+/// in front of the segments.
 class Stream::Frame final : public capnp::MessageReader {
  public:
-  Frame(capnp::ReaderOptions options, kj::Own<Chunk> chunk, size_t at)
-      : MessageReader(options), chunk_(kj::mv(chunk)), at_(chunk_->data + at) {}
+  Frame(capnp::ReaderOptions options, kj::Own<Chunk> chunk, size_t at, const kj::byte* last = nullptr,
+        std::shared_ptr<void> hold = nullptr)
+      : MessageReader(options), chunk_(kj::mv(chunk)), at_(chunk_->data + at), last_(last), hold_(std::move(hold)) {}
 
   kj::ArrayPtr<const capnp::word> getSegment(uint id) override {
     const uint64_t segments = uint64_t{u32_at(at_)} + 1;
     if (id >= segments) return nullptr;
     const kj::byte* p = at_ + 8 * (segments / 2 + 1);
     for (uint i = 0; i < id; ++i) p += 8 * size_t{u32_at(at_ + 4 * (i + 1))};
+    if (last_ && id + 1 == segments) p = last_;
     return kj::arrayPtr(reinterpret_cast<const capnp::word*>(p), u32_at(at_ + 4 * (id + 1)));
   }
 
  private:
   kj::Own<Chunk> chunk_;
   const kj::byte* at_;
+  const kj::byte* last_;
+  std::shared_ptr<void> hold_;
 };
 
 Stream::Stream(kj::AsyncIoStream& io, StreamLimits limits, kj::Own<BlockPool> pool, kj::Maybe<kj::Timer&> timer)
@@ -185,6 +209,14 @@ kj::Promise<Stream::Message> Stream::next(capnp::ReaderOptions options) {
     begin(frame_);
   }
   if (head.state == FrameHead::State::whole && head.total > kReadAhead) {
+    Landing landing;
+    size_t size = 0;
+    if (auto frame = landed(options, head.total, landing, size); frame.get()) {
+      const size_t have = std::min(buffered(), size);
+      std::memcpy(landing.at, buffer_->data + rpos_, have);
+      rpos_ += have;
+      return read_landed(kj::mv(frame), landing.at + have, size - have);
+    }
     const size_t have = buffered();
     auto chunk = kj::refcounted<Chunk>(*pool_, std::min(head.total, std::max(have * kGrowth, kFirstGrowth)));
     std::memcpy(chunk->data, buffer_->data + rpos_, have);
@@ -248,6 +280,35 @@ kj::Promise<Stream::Message> Stream::read_large(capnp::ReaderOptions options, kj
   });
 }
 
+/// Takes all but the last segment out of the buffer, if that segment has a place of its own.
+kj::Own<Stream::Frame> Stream::landed(capnp::ReaderOptions options, size_t total, Landing& landing, size_t& size) {
+  const kj::byte* at = buffer_->data + rpos_;
+  size = 8 * size_t{u32_at(at + 4 * (size_t{u32_at(at)} + 1))};
+  const size_t rest = total - size;
+  if (size < kCopied || size > kZeros || rest > buffered() || u32_at(at) == 0) return {};
+  auto chunk = kj::refcounted<Chunk>(*pool_, rest);
+  std::memcpy(chunk->data, at, rest);
+  try {
+    Frame begun(options, kj::addRef(*chunk), 0, zeros());
+    landing = land(begun, zeros(), size);
+  } catch (const kj::Exception&) {
+    landing = {};  // malformed: found again, and told, when it is whole
+  }
+  if (!landing.at) return {};
+  rpos_ += rest;
+  return kj::heap<Frame>(options, kj::mv(chunk), 0, landing.at, std::move(landing.hold));
+}
+
+kj::Promise<Stream::Message> Stream::read_landed(kj::Own<Frame> frame, kj::byte* to, size_t left) {
+  auto read = left ? io_.tryRead(to, left, left) : kj::Promise<size_t>(size_t{0});
+  return read.then([this, frame = kj::mv(frame), left](size_t n) mutable -> kj::Promise<Message> {
+    begin(idle_);
+    if (n < left) return refuse(Reject::truncated);
+    end_of(frame_);
+    return deliver(kj::mv(frame));
+  });
+}
+
 Stream::Message Stream::deliver(kj::Own<Frame> frame) {
   std::optional<Reject> why;
   try {
@@ -279,6 +340,9 @@ kj::Promise<void> Stream::writeMessage(kj::ArrayPtr<const int>, Segments segment
   outgoing(segments);
   size_t bytes = 0;
   for (auto& s : segments) bytes += s.size() * sizeof(capnp::word);
+  const bool company = !out_.empty() && postponed_ == 0;
+  if (out_.empty()) postponed_ = 0;
+  postponed_ = is_finish(segments) && !company ? postponed_ + 1 : 0;
   append(segments);
   if (bytes <= kCopied) {
     for (auto& s : segments) {
@@ -287,7 +351,7 @@ kj::Promise<void> Stream::writeMessage(kj::ArrayPtr<const int>, Segments segment
     }
     unsent_ += bytes;
     let_go(segments);
-    schedule();
+    if (postponed_ == 0 || postponed_ > kPostponed) schedule();
     if (unsent_ <= kGathered) return kj::READY_NOW;
     auto paf = kj::newPromiseAndFulfiller<void>();
     Item item;

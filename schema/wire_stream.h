@@ -23,6 +23,7 @@ inline constexpr size_t kReadAhead = 64 << 10;  // bytes read at once, at most
 inline constexpr size_t kCopied =
     32 << 10;  // messages up to this size are copied and gathered, larger ones written in place
 inline constexpr size_t kGathered = 256 << 10;  // bytes copied and not yet written, at most
+inline constexpr int kPostponed = 16;           // Finish messages that wait for others to go with, at most
 
 /// A connected stream socket (TCP or Unix) as a KJ stream, made for one write, one read and one epoll_wait a round
 /// trip: a short read means that the socket is drained, so the next read waits for the loop first. Takes the socket
@@ -81,8 +82,9 @@ class BlockPool final : public kj::Refcounted {
 };
 
 /// Cap'n Proto messages over a stream of bytes. Small writes are gathered until the loop is idle, large ones go out in
-/// place; reads run ahead. What arrives is checked before memory is spent on it: heads, sizes, time; buffers grow with
-/// the bytes that arrived. Without a timer nothing has a deadline.
+/// place; a Finish, which only says that an answer was received, goes out with the next message; reads run ahead. What
+/// arrives is checked before memory is spent on it: heads, sizes, time; buffers grow with the bytes that arrived.
+/// Without a timer nothing has a deadline.
 class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
  public:
   Stream(kj::AsyncIoStream&, StreamLimits, kj::Own<BlockPool>, kj::Maybe<kj::Timer&> = nullptr);
@@ -125,6 +127,16 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
   /// work, and the end.
   virtual std::optional<Reject> incoming(capnp::MessageReader&) { return std::nullopt; }
   virtual void outgoing(Segments) {}
+  /// Where the last segment of a large frame shall be read to, so that nobody need copy it: memory of `size` bytes that
+  /// is kept by `hold`; nowhere by default. The message has all but that segment, which reads as zeros.
+  struct Landing {
+    kj::byte* at = nullptr;
+    std::shared_ptr<void> hold;
+  };
+  virtual Landing land(capnp::MessageReader& begun, const kj::byte* zeros, size_t size) {
+    (void)begun, (void)zeros, (void)size;
+    return {};
+  }
   virtual bool busy() const { return false; }
   virtual void on_reject(Reject) {}
 
@@ -151,6 +163,8 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
 
   kj::Promise<Message> next(capnp::ReaderOptions);
   kj::Promise<Message> read_more(capnp::ReaderOptions);
+  kj::Promise<Message> read_landed(kj::Own<Frame>, kj::byte* to, size_t left);
+  kj::Own<Frame> landed(capnp::ReaderOptions, size_t total, Landing&, size_t& size);
   kj::Promise<Message> read_large(capnp::ReaderOptions, kj::Own<Chunk>, size_t have, size_t total);
   Message deliver(kj::Own<Frame>);
   kj::Exception refuse(Reject);
@@ -191,6 +205,7 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
   std::deque<Item> items_;
   size_t unsent_ = 0;
   bool scheduled_ = false, writing_ = false, checking_ = false, announced_ = false;
+  int postponed_ = 0;  // how many Finish messages out_ holds, if it holds nothing else
   kj::Maybe<kj::Exception> broken_;
   std::deque<kj::Own<kj::PromiseFulfiller<void>>> waiters_;
   std::multimap<const void*, std::pair<size_t, std::shared_ptr<const void>>> holds_;

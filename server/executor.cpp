@@ -87,11 +87,11 @@ struct Executor::Impl {
   Impl(const Clock& c, Metrics& m, int n, int t, QueueLimits l)
       : clock(c), metrics(m), lane_count(std::max(1, n)), threads(std::max(1, t)), limits(l) {}
 
+  /// Without waking a lane: whoever lets go of the lock does, so that no lane wakes up to a lock that is held.
   void make_ready(const QueuePtr& q, bool fresh) {
     if (fresh) q->used = std::max(q->used, least);
     q->state = Queue::State::ready;
     ready.push({q->used, order++, q});
-    work.notify_one();
   }
 
   void lane() {
@@ -111,7 +111,7 @@ struct Executor::Impl {
       } else if (q->state == Queue::State::waiting) {
         waiting.insert(q);
       } else {
-        make_ready(q, false);
+        make_ready(q, false);  // this lane takes the next, and needs no other
       }
     }
   }
@@ -179,6 +179,7 @@ Executor::QueuePtr Executor::make_queue() { return std::make_shared<Queue>(); }
 
 std::optional<Code> Executor::push(const QueuePtr& q, std::unique_ptr<Task>& task, size_t bytes, bool forced) {
   Impl& x = *impl_;
+  bool fresh = false;
   {
     const std::lock_guard lock(x.mutex);
     if (q->shut || x.stop) {
@@ -196,8 +197,10 @@ std::optional<Code> Executor::push(const QueuePtr& q, std::unique_ptr<Task>& tas
     }
     q->items.push_back({std::move(task), bytes});
     q->bytes += bytes, x.bytes += bytes, ++x.tasks;
-    if (q->state == Queue::State::idle) x.make_ready(q, true);
+    fresh = q->state == Queue::State::idle;
+    if (fresh) x.make_ready(q, true);
   }
+  if (fresh) x.work.notify_one();
   x.metrics.add(Metric::queued_tasks, 1);
   return std::nullopt;
 }
@@ -208,11 +211,14 @@ void Executor::shut(const QueuePtr& q) {
 }
 
 void Executor::wake(const QueuePtr& q) {
-  const std::lock_guard lock(impl_->mutex);
-  q->woken = true;
-  if (q->state != Queue::State::waiting) return;
-  impl_->waiting.erase(q);
-  impl_->make_ready(q, true);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    q->woken = true;
+    if (q->state != Queue::State::waiting) return;
+    impl_->waiting.erase(q);
+    impl_->make_ready(q, true);
+  }
+  impl_->work.notify_one();
 }
 
 bool Executor::idle() const {

@@ -159,10 +159,15 @@ void copy(std::span<const View> views) {
   const bool transposed = n.ndim > 1 && std::abs(n.stride[1][1]) < std::abs(n.stride[0][1]);
   const int64_t columns = std::min(n.size[0], transposed ? kTile : kBlock);
   const Grid g(n, columns, std::max<int64_t>(1, kBlock / columns));
-#pragma omp parallel for schedule(static) if (in_parallel(n))
-  for (int64_t task = 0; task < g.tasks; ++task) {
-    const Block b(n, g, task);
-    copy_plane(size, b.real[0], b.real[1], b.h, b.w, false);
+  const bool stream = n.total * size > kStreamBytes;
+#pragma omp parallel if (in_parallel(n))
+  {
+#pragma omp for schedule(static) nowait
+    for (int64_t task = 0; task < g.tasks; ++task) {
+      const Block b(n, g, task);
+      copy_plane(size, b.real[0], b.real[1], b.h, b.w, false, stream);
+    }
+    if (stream) flush_stream();
   }
 }
 

@@ -120,21 +120,10 @@ class StepReader {
         }
       });
     }
-    // The signature is (self, index, values), the notation gives the values as the second of `in`.
-    if (step.op.starts_with("index_put") && step.positional.size() == 2 && has_index(step)) {
-      step.named.emplace_back("values", step.positional.back());
-      step.positional.pop_back();
-    }
     if (out && !out->is(Kind::null)) outs(*out, step);
   }
 
  private:
-  static bool has_index(const Program::Step& step) {
-    for (const auto& [name, range] : step.named) {
-      if (name == "index") return true;
-    }
-    return false;
-  }
   Program::Range here() const { return {static_cast<uint32_t>(p_.args.size()), static_cast<uint32_t>(p_.ints.size())}; }
   Arg& add(ArgKind kind) {
     p_.args.push_back(Arg{});

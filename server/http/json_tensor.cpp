@@ -8,7 +8,6 @@
 #include "engine/io/layout.h"
 #include "schema/error.h"
 #include "schema/half.h"
-#include "schema/half.h"
 
 namespace gradwire::server::http {
 namespace {

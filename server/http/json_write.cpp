@@ -7,7 +7,6 @@
 
 #include "engine/io/utf8.h"
 #include "schema/half.h"
-#include "schema/half.h"
 
 namespace gradwire::server::http {
 namespace {

@@ -3,9 +3,23 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <chrono>
+
 #include "schema/error.h"
 
 namespace gradwire::server {
+
+namespace {
+
+constexpr auto kLook = std::chrono::microseconds(30);
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
 
 /// Stands at the head of a closed queue.
 LoopQueue::Node* LoopQueue::closed() {
@@ -34,8 +48,8 @@ void LoopQueue::post(std::unique_ptr<Node> node) noexcept {
       return;
     }
     n->next_ = head;
-  } while (!head_.compare_exchange_weak(head, n, std::memory_order_release, std::memory_order_relaxed));
-  if (head) return;  // the loop is awake, or will be by whoever came first
+  } while (!head_.compare_exchange_weak(head, n, std::memory_order_seq_cst, std::memory_order_relaxed));
+  if (head || looking_.load(std::memory_order_seq_cst)) return;  // the loop is awake, or will be by whoever came first
   // The count is never read: the loop watches for edges, and each write is one.
   const uint64_t one = 1;
   [[maybe_unused]] const auto n_written = ::write(event_, &one, sizeof one);
@@ -62,6 +76,38 @@ bool LoopQueue::run_all() {
   return true;
 }
 
+void LoopQueue::linger() {
+  if (lingering_) return;
+  if (rest_ > 0) {
+    --rest_;
+    return;
+  }
+  lingering_ = true;
+  lingered_ = kj::evalLast([this] {
+                lingering_ = false;
+                look();
+              }).eagerlyEvaluate(nullptr);
+}
+
+void LoopQueue::look() {
+  looking_.store(true, std::memory_order_seq_cst);
+  const auto until = std::chrono::steady_clock::now() + kLook;
+  bool found = false;
+  do {
+    for (int i = 0; i < 16 && !found; ++i) {
+      found = head_.load(std::memory_order_relaxed) != nullptr;
+      if (!found) pause();
+    }
+  } while (!found && std::chrono::steady_clock::now() < until);
+  looking_.store(false, std::memory_order_seq_cst);
+  run_all();  // also what came without ringing until now
+  if (found) {
+    patience_ = kPatience;
+  } else if (--patience_ == 0) {
+    patience_ = 1, rest_ = kRest;
+  }
+}
+
 kj::Promise<void> LoopQueue::serve(kj::UnixEventPort& port) {
   auto observer = kj::heap<kj::UnixEventPort::FdObserver>(port, event_, kj::UnixEventPort::FdObserver::OBSERVE_READ);
   auto& o = *observer;
@@ -75,6 +121,7 @@ kj::Promise<void> LoopQueue::watch(kj::UnixEventPort::FdObserver& observer) {
 }
 
 void LoopQueue::close() {
+  lingered_ = nullptr;
   Node* list = head_.exchange(closed(), std::memory_order_acq_rel);
   if (list == closed()) return;
   while (list) {

@@ -48,6 +48,10 @@ class LoopQueue : public std::enable_shared_from_this<LoopQueue> {
   /// Loop thread: runs what is there now; false if there was nothing.
   bool run_all();
 
+  /// Loop thread: an answer is expected within microseconds. Once all else is done, the loop looks for it for a moment
+  /// before it sleeps: waking it costs more than most batches take. Gives up for a while where that does not help.
+  void linger();
+
   /// Loop thread: `done` may then be called on any thread; one that is dropped without a call rejects the promise.
   template <class T> kj::Promise<std::unique_ptr<T>> expect(Done<T>& done) {
     auto paf = kj::newPromiseAndFulfiller<std::unique_ptr<T>>();
@@ -86,8 +90,16 @@ class LoopQueue : public std::enable_shared_from_this<LoopQueue> {
   kj::Promise<void> watch(kj::UnixEventPort::FdObserver&);
   static Node* closed();
 
+  void look();
+
   int event_;
-  std::atomic<Node*> head_{nullptr};  // newest first
+  std::atomic<bool> looking_{false};  // the loop is awake, and sees what is posted without being rung
+  bool lingering_ = false;            // the loop's, as those below
+  int patience_ = kPatience, rest_ = 0;
+  kj::Promise<void> lingered_ = nullptr;
+  static constexpr int kPatience = 8;  // times in a row that looking may fail
+  static constexpr int kRest = 256;    // times that it is then left out
+  std::atomic<Node*> head_{nullptr};   // newest first
 };
 
 }  // namespace gradwire::server

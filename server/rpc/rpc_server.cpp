@@ -1,6 +1,8 @@
 #include "server/rpc/rpc_server.h"
 
 #include <kj/async-io.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <thread>
@@ -21,6 +23,15 @@ class Quiet final : public kj::ExceptionCallback {
   void logMessage(kj::LogSeverity, const char*, int, int, kj::String&&) override {}
   StackTraceMode stackTraceMode() override { return StackTraceMode::NONE; }
 };
+
+/// A peer whose machine is gone says nothing: the kernel asks it after a minute. Unix sockets refuse, and need it not.
+void keep_alive(int fd) {
+  const int on = 1, idle = 60, interval = 15, times = 4;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+}
 
 /// What runs on the loop, from its first turn to its last.
 class Loop final : private kj::TaskSet::ErrorHandler {
@@ -64,8 +75,7 @@ class Loop final : private kj::TaskSet::ErrorHandler {
     if (strangers >= limits.connections_before_login) return refused("connections_before_login");
     if (!address.empty() && addresses_[address] >= limits.connections_per_address)
       return refused("connections_per_address");
-    const int one = 1;
-    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    keep_alive(fd);
     auto stream = wire::open_socket(kj::mv(fd), io_.unixEventPort);
     auto connection = kj::heap<Connection>(shared_, kj::mv(stream), address, kj::addRef(*pool_), timer_);
     if (!address.empty()) ++addresses_[address];

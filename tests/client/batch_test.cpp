@@ -31,16 +31,20 @@ TEST_CASE("Calls are gathered while others are in flight, up to 1,024 a batch", 
   fake.hold();
   auto x = tensor({1., 2.});
   fake.batches(1);  // sent at once: nothing was in flight
-  for (int i = 0; i < 5000; ++i) x = x + 1;
-  const auto held = fake.batches(5);
-  for (const auto& b : held) CHECK(b.calls.size() <= 1024);
-  CHECK(held.back().calls.size() == 1024);
+  size_t made = 0;
+  for (; fake.batches().size() < 8; ++made) x = x + 1;  // until no more may be in flight
+  for (size_t i = 0; i < 3000; ++i, ++made) x = x + 1;
   fake.let_go();
   client.session().sync();
   const auto all = fake.batches();
-  for (size_t i = 0; i < all.size(); ++i) CHECK(all[i].seq == i + 1);
-  CHECK(calls_of(all, op::add) == 5000);
-  CHECK(all.size() < 30);
+  size_t full = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    CHECK(all[i].seq == i + 1);
+    CHECK(all[i].calls.size() <= 1024);
+    full += all[i].calls.size() == 1024;
+  }
+  CHECK(calls_of(all, op::add) == made);
+  CHECK(full >= 4);
 }
 
 TEST_CASE("A batch that is not full is sent soon, and a fetch sends it at once", "[client][batch]") {

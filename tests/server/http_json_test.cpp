@@ -192,9 +192,9 @@ TEST_CASE("All halves come back with the same bits from their text", "[T27]") {
   const auto back = values<uint16_t>(tensor(written(value_of(dtype, {65536}, all.data(), 131072))));
   size_t wrong = 0;
   for (size_t i = 0; i < all.size(); ++i) {
-    const float f = dtype == DType::float16 ? from_float16(all[i]) : from_bfloat16(all[i]);
+    const float f = dtype == DType::float16 ? half_to_float(all[i]) : bfloat16_to_float(all[i]);
     if (std::isnan(f)) {
-      const float g = dtype == DType::float16 ? from_float16(back[i]) : from_bfloat16(back[i]);
+      const float g = dtype == DType::float16 ? half_to_float(back[i]) : bfloat16_to_float(back[i]);
       wrong += !std::isnan(g);
     } else {
       wrong += back[i] != all[i];
@@ -204,15 +204,15 @@ TEST_CASE("All halves come back with the same bits from their text", "[T27]") {
 }
 
 TEST_CASE("Halves are rounded to nearest even", "[T27]") {
-  CHECK(to_float16(2049.0f) == to_float16(2048.0f));
-  CHECK(to_float16(2051.0f) == to_float16(2052.0f));
-  CHECK(from_float16(to_float16(65519.9f)) == 65504.0f);
-  CHECK(std::isinf(from_float16(to_float16(65520.0f))));
-  CHECK(to_float16(0x1p-25f) == 0);
-  CHECK(to_float16(0x1.8p-25f) == 1);
-  CHECK(to_float16(-0.0f) == 0x8000);
-  CHECK(from_bfloat16(to_bfloat16(0x1.01p0f)) == 0x1.00p0f);
-  CHECK(from_bfloat16(to_bfloat16(0x1.03p0f)) == 0x1.04p0f);
+  CHECK(float_to_half(2049.0f) == float_to_half(2048.0f));
+  CHECK(float_to_half(2051.0f) == float_to_half(2052.0f));
+  CHECK(half_to_float(float_to_half(65519.9f)) == 65504.0f);
+  CHECK(std::isinf(half_to_float(float_to_half(65520.0f))));
+  CHECK(float_to_half(0x1p-25f) == 0);
+  CHECK(float_to_half(0x1.8p-25f) == 1);
+  CHECK(float_to_half(-0.0f) == 0x8000);
+  CHECK(bfloat16_to_float(float_to_bfloat16(0x1.01p0f)) == 0x1.00p0f);
+  CHECK(bfloat16_to_float(float_to_bfloat16(0x1.03p0f)) == 0x1.04p0f);
 }
 
 TEST_CASE("Random floats come back with the same bits from their text", "[T27]") {

@@ -133,7 +133,8 @@ TEST_CASE("lists of a newer version, with larger elements, are read field by fie
   capnp::MallocMessageBuilder m;
   auto root = m.initRoot<wire::Batch>();
   root.setSeq(1);
-  auto calls = capnp::AnyStruct::Builder(wire::Batch::Builder(root)).getPointerSection()[0].initAsListOfAnyStruct(3, 1, 2);
+  auto calls =
+      capnp::AnyStruct::Builder(wire::Batch::Builder(root)).getPointerSection()[0].initAsListOfAnyStruct(3, 1, 2);
   for (uint i = 0; i < 2; ++i) {
     auto call = calls[i].as<wire::OpCall>();
     call.setOp(static_cast<uint16_t>(40 + i)), call.setGradMode(i == 1), call.setOut(1000 + i);
