@@ -38,7 +38,8 @@ void keep_alive(int fd) {
 /// What runs on the loop, from its first turn to its last.
 class Loop final : private kj::TaskSet::ErrorHandler {
  public:
-  Loop(RpcShared& shared, std::vector<Listener>& listeners, kj::AsyncIoContext& io, int most)
+  /// `self` is where the queue's work finds this: some may have been there before the loop began.
+  Loop(RpcShared& shared, std::vector<Listener>& listeners, kj::AsyncIoContext& io, int most, Loop*& self)
       : shared_(shared),
         listeners_(listeners),
         io_(io),
@@ -47,12 +48,13 @@ class Loop final : private kj::TaskSet::ErrorHandler {
         most_(most),
         tasks_(*this),
         accepting_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {
-    tasks_.add(shared_.queue->serve(io_.unixEventPort));
+    self = this;
     for (auto& l : listeners) {
       accepting_->add(l.serve(io_.unixEventPort, timer_, [this](kj::AutoCloseFd fd, std::string address) {
         take(kj::mv(fd), std::move(address));
       }));
     }
+    tasks_.add(shared_.queue->serve(io_.unixEventPort));
   }
   ~Loop() {
     connections_.clear();
@@ -162,8 +164,7 @@ struct RpcServer::Impl {
       auto paf = kj::newPromiseAndFulfiller<void>();
       stop = kj::mv(paf.fulfiller);
       {
-        Loop l(shared, listeners, io, most);
-        loop = &l;
+        Loop l(shared, listeners, io, most, loop);
         started.set_value();
         running = true;
         paf.promise.wait(io.waitScope);
