@@ -29,8 +29,8 @@ namespace gradwire::client {
 namespace {
 
 constexpr size_t kFlight = 8;                // batches without an answer, a session
-constexpr size_t kPiece = 1 << 20;           // bytes of bulk data in one call
-constexpr int kWindow = 8;                   // such calls in flight
+constexpr size_t kPiece = 512 << 10;         // bytes of bulk data in one call
+constexpr int kWindow = 16;                  // such calls in flight
 constexpr long kGather = 100'000;            // ns that a batch waits for more while others are in flight
 constexpr auto kAlive = 60 * kj::SECONDS;    // between two calls that keep an idle connection
 constexpr auto kFarewell = 2 * kj::SECONDS;  // for sessions to end when the connection does

@@ -148,16 +148,6 @@ int64_t numel_of(const TensorInfo& i) {
   return n;
 }
 
-class ScalarArrival final : public client::Arrival {
- public:
-  std::byte bytes[8];
-
- private:
-  std::byte* room(const TensorInfo& i, size_t size) override {
-    return numel_of(i) == 1 && size <= sizeof bytes ? bytes : nullptr;
-  }
-};
-
 /// Bytes that go straight to the user's own memory.
 class SpanArrival final : public client::Arrival {
  public:
@@ -173,23 +163,24 @@ class SpanArrival final : public client::Arrival {
 
 }  // namespace
 
-Scalar Tensor::scalar(const std::source_location& at) const {
-  const auto arrival = std::make_shared<ScalarArrival>();
-  fetch(arrival, FetchKind::value);
-  arrival->wait({});
-  if (!arrival->present()) raise(Error(Code::no_grad, "the tensor has no gradient").at(where(at)));
-  const TensorInfo& i = arrival->info();
-  if (numel_of(i) != 1)
-    raise(
-        Error(Code::bad_argument, "only one element tensors can be converted to Python scalars", "item").at(where(at)));
-  if (is_floating(i.dtype)) {
+std::byte* client::ScalarArrival::room(const TensorInfo& i, size_t size) {
+  return numel_of(i) == 1 && size <= sizeof bytes_ ? bytes_ : nullptr;
+}
+
+Scalar client::ScalarArrival::take() {
+  if (!present()) raise(Error(Code::no_grad, "the tensor has no gradient").at(where(at_)));
+  const DType t = info().dtype;
+  if (numel_of(info()) != 1)
+    raise(Error(Code::bad_argument, "only one element tensors can be converted to Python scalars", "item")
+              .at(where(at_)));
+  if (is_floating(t)) {
     double d = 0;
-    client::convert(i.dtype, arrival->bytes, DType::float64, reinterpret_cast<std::byte*>(&d), 1);
+    convert(t, bytes_, DType::float64, reinterpret_cast<std::byte*>(&d), 1);
     return d;
   }
   int64_t n = 0;
-  client::convert(i.dtype, arrival->bytes, DType::int64, reinterpret_cast<std::byte*>(&n), 1);
-  return i.dtype == DType::boolean ? Scalar(n != 0) : Scalar(n);
+  convert(t, bytes_, DType::int64, reinterpret_cast<std::byte*>(&n), 1);
+  return t == DType::boolean ? Scalar(n != 0) : Scalar(n);
 }
 
 void Tensor::copy_bytes(std::span<std::byte> out, DType dtype, std::chrono::milliseconds timeout,

@@ -35,6 +35,19 @@ struct alignas(64) Node {
 };
 void release(Node*) noexcept;
 
+/// The only element of a tensor.
+class ScalarArrival final : public Arrival {
+ public:
+  explicit ScalarArrival(const std::source_location& at) : at_(at) {}
+  /// Throws if there is not exactly one; the error has the line that asked.
+  Scalar take();
+
+ private:
+  std::byte* room(const TensorInfo&, size_t) override;
+  std::source_location at_;
+  std::byte bytes_[8];
+};
+
 template <class T> class VectorArrival final : public Arrival {
  public:
   std::vector<T> take() {
@@ -105,11 +118,17 @@ class Tensor : public Methods<Tensor> {
 
   // Values.
   /// The only element. Throws Error{bad_argument} if there is not exactly one.
-  template <class T>
-  requires std::is_arithmetic_v<T> T item(std::source_location at = std::source_location::current())
-  const {
-    const Scalar s = scalar(at);
-    return s.kind == Category::floating ? static_cast<T>(s.f) : static_cast<T>(s.integer());
+  template <class T> T item(std::source_location at = std::source_location::current()) const {
+    return async_item<T>(at).get();
+  }
+  template <class T> Future<T> async_item(std::source_location at = std::source_location::current()) const {
+    static_assert(std::is_arithmetic_v<T>);
+    auto arrival = std::make_shared<client::ScalarArrival>(at);
+    fetch(arrival, FetchKind::value);
+    return {arrival, [](client::Arrival& a) {
+              const Scalar s = static_cast<client::ScalarArrival&>(a).take();
+              return s.kind == Category::floating ? static_cast<T>(s.f) : static_cast<T>(s.integer());
+            }};
   }
   /// All elements in row-major order, converted where T is not the dtype's type.
   template <class T> std::vector<T> to_vector(std::chrono::milliseconds timeout = {}) const {
@@ -153,7 +172,6 @@ class Tensor : public Methods<Tensor> {
   }
   void fetch(std::shared_ptr<client::Arrival>, FetchKind) const;
   TensorInfo facts() const;
-  Scalar scalar(const std::source_location&) const;
   void copy_bytes(std::span<std::byte>, DType, std::chrono::milliseconds, const std::source_location&) const;
 
   client::Node* node_ = nullptr;

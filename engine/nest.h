@@ -15,7 +15,7 @@ struct Nest {
   int ndim = 0, operands = 0;
   int64_t total = 1;  // elements; where it is 0 the rest is not filled in
   char* at[kMaxOperands] = {};
-  int64_t bytes[kMaxOperands] = {};  // of one element
+  int64_t bytes[kMaxOperands] = {};                        // of one element
   int64_t size[kMaxDims], stride[kMaxDims][kMaxOperands];  // 0 where there is no operand
 
   // Loops over operands go over all four, so that the compiler stores and loads them in the same way: a wide load of

@@ -25,7 +25,7 @@ void Pool::make_room(size_t bytes, size_t size) {
   if (used_ + static_cast<int64_t>(size) > limit_) refuse(bytes);
 }
 
-char* Pool::map(size_t bytes) {
+Pool::Map* Pool::map(size_t bytes) {
   bytes = (kHead + bytes + kPast + 4095) / 4096 * 4096;
   const size_t align = bytes >= kHuge ? kHuge : 4096;  // small mappings need no huge page
   if (mapped_ + static_cast<int64_t>(bytes) > limit_ + kSlack) {
@@ -40,10 +40,10 @@ char* Pool::map(size_t bytes) {
   if (at - from < align) munmap(reinterpret_cast<void*>(at + bytes), align - (at - from));
   char* start = reinterpret_cast<char*>(at);
   if (bytes >= kHuge) madvise(start, bytes, MADV_HUGEPAGE);
-  maps_ = new (start) Map{maps_, nullptr, bytes};
+  maps_ = new (start) Map{.next = maps_, .prev = nullptr, .bytes = bytes};
   if (maps_->next) maps_->next->prev = maps_;
   mapped_ += static_cast<int64_t>(bytes);
-  return start + kHead;
+  return maps_;
 }
 
 void Pool::unmap(Map* m) {
@@ -53,13 +53,41 @@ void Pool::unmap(Map* m) {
   munmap(m, m->bytes);
 }
 
-// Gives the free blocks that have a mapping of their own back to the system.
+// The slab that a small block was cut from: all but the first are aligned to their size.
+Pool::Map* Pool::slab_of(Block* b) const {
+  const auto at = reinterpret_cast<uintptr_t>(b), first = reinterpret_cast<uintptr_t>(first_slab_);
+  return at - first < first_slab_->bytes ? first_slab_ : reinterpret_cast<Map*>(at / kHuge * kHuge);
+}
+
+// Gives mappings of which every block is free back to the system.
 void Pool::trim() {
-  for (int c = class_of(kLarge) + 1; c < kClasses; ++c) {
+  const int small = class_of(kLarge);
+  for (int c = small + 1; c < kClasses; ++c) {
     while (Block* b = free_[c]) {
       free_[c] = b->next;
       unmap(reinterpret_cast<Map*>(reinterpret_cast<char*>(b) - kHead));
     }
+  }
+  if (!first_slab_) return;
+  for (int c = 0; c <= small; ++c) {
+    for (Block* b = free_[c]; b; b = b->next) slab_of(b)->free += class_bytes(c);
+  }
+  auto idle = [this](const Map* m) { return m->cut > 0 && m->free == m->cut && m != first_slab_; };
+  for (int c = 0; c <= small; ++c) {
+    for (Block** at = &free_[c]; *at;) {
+      if (idle(slab_of(*at)))
+        *at = (*at)->next;
+      else
+        at = &(*at)->next;
+    }
+  }
+  for (Map *m = maps_, *next; m; m = next) {
+    next = m->next;
+    const bool gone = idle(m);
+    m->free = 0;
+    if (!gone) continue;
+    if (m == slab_) slab_ = nullptr, fresh_ = nullptr, fresh_left_ = 0;
+    unmap(m);
   }
 }
 
@@ -67,12 +95,18 @@ void* Pool::grow(int c) {
   collect();
   if (Block* b = free_[c]) return free_[c] = b->next, b;
   const size_t bytes = class_bytes(c);
-  if (c > class_of(kLarge)) return map(bytes);
-  if (fresh_left_ < bytes) {
+  if (c > class_of(kLarge)) return reinterpret_cast<char*>(map(bytes)) + kHead;
+  const size_t gap = bytes < 256 ? 0 : -reinterpret_cast<uintptr_t>(fresh_) % 64;
+  if (fresh_left_ < gap + bytes) {
     // The first slab is small, so that ten thousand idle sessions cost little.
-    const size_t slab = std::max(bytes, maps_ ? kHuge - kHead - kPast : size_t{64} << 10);
-    fresh_ = map(slab), fresh_left_ = slab;
+    const size_t slab = std::max(bytes, first_slab_ ? kHuge - kHead - kPast : size_t{64} << 10);
+    slab_ = map(slab);
+    if (!first_slab_) first_slab_ = slab_;
+    fresh_ = reinterpret_cast<char*>(slab_) + kHead, fresh_left_ = slab;
+  } else {
+    fresh_ += gap, fresh_left_ -= gap;
   }
+  slab_->cut += bytes;
   fresh_left_ -= bytes;
   return (fresh_ += bytes) - bytes;
 }

@@ -9,7 +9,7 @@ namespace gradwire::engine {
 
 /// One session's host memory: free lists by size class over blocks that stay mapped while the pool lives. Large blocks
 /// are huge-page backed and stay warm, so a new result costs no page faults. What is mapped is bounded by the limit:
-/// when it is reached, free large blocks go back to the system first.
+/// when it is reached, mappings of which nothing is in use go back to the system first.
 ///
 /// Owned by one thread at a time (the session's queue), but for give_remote() and the reference count. take() returns
 /// memory, fresh or from this owner, that may be read, not written, up to 64 bytes past the asked size; it is aligned
@@ -78,6 +78,7 @@ class Pool {
   struct Map {  // before the first block of every mapping
     Map *next, *prev;
     size_t bytes;
+    size_t cut = 0, free = 0;  // of a slab: bytes cut into blocks, and of those, in trim(), the free ones
   };
   static constexpr int kClasses = 4 * 64;
   static constexpr size_t kHuge = size_t{2} << 20,
@@ -93,13 +94,15 @@ class Pool {
   [[noreturn]] void refuse(size_t bytes) const;
   void make_room(size_t bytes, size_t size);
   void* grow(int c);
-  char* map(size_t bytes);
+  Map* map(size_t bytes);
+  Map* slab_of(Block*) const;
   void unmap(Map*);
   void trim();
   void collect_remote();
 
   std::atomic<int32_t> refs_{1};
   Block* free_[kClasses] = {};
+  Map *slab_ = nullptr, *first_slab_ = nullptr;  // the one that is being cut; the first one, which is small
   char* fresh_ = nullptr;
   size_t fresh_left_ = 0;
   int64_t limit_, used_ = 0, mapped_ = 0;

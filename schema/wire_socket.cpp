@@ -23,10 +23,13 @@ kj::Exception socket_error(int error, const char* what) {
                        kj::str(what, ": error ", error));
 }
 
+constexpr size_t kWakeAt = 256 << 10;  // bytes of a large message that are worth waking up for
+constexpr int kUnixRoom = 1 << 20;     // bytes on their way through a Unix socket
+
 class Socket final : public kj::AsyncIoStream {
  public:
-  Socket(kj::AutoCloseFd fd, kj::UnixEventPort& port)
-      : fd_(kj::mv(fd)), port_(port), observer_(port, fd_, kj::UnixEventPort::FdObserver::OBSERVE_READ) {}
+  Socket(kj::AutoCloseFd fd, kj::UnixEventPort& port, bool tcp)
+      : fd_(kj::mv(fd)), port_(port), observer_(port, fd_, kj::UnixEventPort::FdObserver::OBSERVE_READ), tcp_(tcp) {}
 
   kj::Promise<size_t> tryRead(void* p, size_t min, size_t max) override {
     return read_on(static_cast<kj::byte*>(p), min, max, 0);
@@ -62,6 +65,7 @@ class Socket final : public kj::AsyncIoStream {
   kj::Promise<size_t> read_on(kj::byte* p, size_t min, size_t max, size_t got) {
     for (;;) {
       KJ_IF_MAYBE (waiting, readable_) {
+        wake_at(min);
         auto ready = kj::mv(*waiting);
         readable_ = nullptr;
         return ready.then([this, p, min, max, got] { return read_on(p, min, max, got); });
@@ -85,6 +89,13 @@ class Socket final : public kj::AsyncIoStream {
       if (static_cast<size_t>(n) >= min) return got;
       min -= n, max -= n;
     }
+  }
+
+  /// Of a large message some arrives with every packet: to wake for each costs both sides more than to copy it.
+  void wake_at(size_t wanted) {
+    const int bytes = wanted < kWakeAt ? 1 : static_cast<int>(kWakeAt);
+    if (bytes == wakes_at_ || !tcp_) return;
+    if (::setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0) wakes_at_ = bytes;
   }
 
   kj::Promise<void> write_on(std::vector<iovec> all, size_t at) {
@@ -123,6 +134,8 @@ class Socket final : public kj::AsyncIoStream {
   kj::UnixEventPort& port_;
   kj::UnixEventPort::FdObserver observer_;
   kj::Maybe<kj::Promise<void>> readable_;
+  const bool tcp_;
+  int wakes_at_ = 1;
 };
 
 }  // namespace
@@ -131,8 +144,10 @@ kj::Own<kj::AsyncIoStream> open_socket(kj::AutoCloseFd socket, kj::UnixEventPort
   const int flags = ::fcntl(socket, F_GETFL);
   ::fcntl(socket, F_SETFL, flags | O_NONBLOCK);
   const int one = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);  // fails on Unix sockets, which need it not
-  return kj::heap<Socket>(kj::mv(socket), port);
+  const bool tcp = ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0;  // Unix sockets need it not
+  // A Unix socket's room does not grow by itself. The system may give less than is asked.
+  if (!tcp) ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kUnixRoom, sizeof kUnixRoom);
+  return kj::heap<Socket>(kj::mv(socket), port, tcp);
 }
 
 }  // namespace gradwire::wire

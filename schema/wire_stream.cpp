@@ -31,6 +31,17 @@ bool is_finish(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) {
   return u32_at(bytes.begin()) == 0 && (u32_at(bytes.begin() + 8) & 0xFFFF) == capnp::rpc::Message::FINISH;
 }
 
+/// Stands for a segment that is not there yet, so that what refers to it can be read.
+constexpr size_t kZeros = 8 << 20;
+const kj::byte* zeros() {
+  static const kj::byte* const page = [] {
+    void* p = mmap(nullptr, kZeros, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<const kj::byte*>(p);
+  }();
+  return page;
+}
+
 bool is_block(size_t size) { return size > kFirstGrowth && size <= BlockPool::kBlock; }
 
 }  // namespace
@@ -96,23 +107,28 @@ struct Stream::Chunk final : kj::Refcounted {
   size_t size;
 };
 
-/// One message, in a chunk of its own or in a shared read buffer. The table stays in front of the segments.
+/// One message, in a chunk of its own or in a shared read buffer; its last segment may lie elsewhere. The table stays
+/// in front of the segments.
 class Stream::Frame final : public capnp::MessageReader {
  public:
-  Frame(capnp::ReaderOptions options, kj::Own<Chunk> chunk, size_t at)
-      : MessageReader(options), chunk_(kj::mv(chunk)), at_(chunk_->data + at) {}
+  Frame(capnp::ReaderOptions options, kj::Own<Chunk> chunk, size_t at, const kj::byte* last = nullptr,
+        std::shared_ptr<void> hold = nullptr)
+      : MessageReader(options), chunk_(kj::mv(chunk)), at_(chunk_->data + at), last_(last), hold_(std::move(hold)) {}
 
   kj::ArrayPtr<const capnp::word> getSegment(uint id) override {
     const uint64_t segments = uint64_t{u32_at(at_)} + 1;
     if (id >= segments) return nullptr;
     const kj::byte* p = at_ + 8 * (segments / 2 + 1);
     for (uint i = 0; i < id; ++i) p += 8 * size_t{u32_at(at_ + 4 * (i + 1))};
+    if (last_ && id + 1 == segments) p = last_;
     return kj::arrayPtr(reinterpret_cast<const capnp::word*>(p), u32_at(at_ + 4 * (id + 1)));
   }
 
  private:
   kj::Own<Chunk> chunk_;
   const kj::byte* at_;
+  const kj::byte* last_;
+  std::shared_ptr<void> hold_;
 };
 
 Stream::Stream(kj::AsyncIoStream& io, StreamLimits limits, kj::Own<BlockPool> pool, kj::Maybe<kj::Timer&> timer)
@@ -193,6 +209,14 @@ kj::Promise<Stream::Message> Stream::next(capnp::ReaderOptions options) {
     begin(frame_);
   }
   if (head.state == FrameHead::State::whole && head.total > kReadAhead) {
+    Landing landing;
+    size_t size = 0;
+    if (auto frame = landed(options, head.total, landing, size); frame.get()) {
+      const size_t have = std::min(buffered(), size);
+      std::memcpy(landing.at, buffer_->data + rpos_, have);
+      rpos_ += have;
+      return read_landed(kj::mv(frame), landing.at + have, size - have);
+    }
     const size_t have = buffered();
     auto chunk = kj::refcounted<Chunk>(*pool_, std::min(head.total, std::max(have * kGrowth, kFirstGrowth)));
     std::memcpy(chunk->data, buffer_->data + rpos_, have);
@@ -253,6 +277,35 @@ kj::Promise<Stream::Message> Stream::read_large(capnp::ReaderOptions options, kj
     begin(idle_);
     if (n < room) return refuse(Reject::truncated);
     return read_large(options, kj::mv(chunk), have + n, total);
+  });
+}
+
+/// Takes all but the last segment out of the buffer, if that segment has a place of its own.
+kj::Own<Stream::Frame> Stream::landed(capnp::ReaderOptions options, size_t total, Landing& landing, size_t& size) {
+  const kj::byte* at = buffer_->data + rpos_;
+  size = 8 * size_t{u32_at(at + 4 * (size_t{u32_at(at)} + 1))};
+  const size_t rest = total - size;
+  if (size < kCopied || size > kZeros || rest > buffered() || u32_at(at) == 0) return {};
+  auto chunk = kj::refcounted<Chunk>(*pool_, rest);
+  std::memcpy(chunk->data, at, rest);
+  try {
+    Frame begun(options, kj::addRef(*chunk), 0, zeros());
+    landing = land(begun, zeros(), size);
+  } catch (const kj::Exception&) {
+    landing = {};  // malformed: found again, and told, when it is whole
+  }
+  if (!landing.at) return {};
+  rpos_ += rest;
+  return kj::heap<Frame>(options, kj::mv(chunk), 0, landing.at, std::move(landing.hold));
+}
+
+kj::Promise<Stream::Message> Stream::read_landed(kj::Own<Frame> frame, kj::byte* to, size_t left) {
+  auto read = left ? io_.tryRead(to, left, left) : kj::Promise<size_t>(size_t{0});
+  return read.then([this, frame = kj::mv(frame), left](size_t n) mutable -> kj::Promise<Message> {
+    begin(idle_);
+    if (n < left) return refuse(Reject::truncated);
+    end_of(frame_);
+    return deliver(kj::mv(frame));
   });
 }
 

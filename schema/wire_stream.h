@@ -127,6 +127,16 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
   /// work, and the end.
   virtual std::optional<Reject> incoming(capnp::MessageReader&) { return std::nullopt; }
   virtual void outgoing(Segments) {}
+  /// Where the last segment of a large frame shall be read to, so that nobody need copy it: memory of `size` bytes that
+  /// is kept by `hold`; nowhere by default. The message has all but that segment, which reads as zeros.
+  struct Landing {
+    kj::byte* at = nullptr;
+    std::shared_ptr<void> hold;
+  };
+  virtual Landing land(capnp::MessageReader& begun, const kj::byte* zeros, size_t size) {
+    (void)begun, (void)zeros, (void)size;
+    return {};
+  }
   virtual bool busy() const { return false; }
   virtual void on_reject(Reject) {}
 
@@ -153,6 +163,8 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
 
   kj::Promise<Message> next(capnp::ReaderOptions);
   kj::Promise<Message> read_more(capnp::ReaderOptions);
+  kj::Promise<Message> read_landed(kj::Own<Frame>, kj::byte* to, size_t left);
+  kj::Own<Frame> landed(capnp::ReaderOptions, size_t total, Landing&, size_t& size);
   kj::Promise<Message> read_large(capnp::ReaderOptions, kj::Own<Chunk>, size_t have, size_t total);
   Message deliver(kj::Own<Frame>);
   kj::Exception refuse(Reject);

@@ -169,6 +169,9 @@ class BatchTask final : public Task {
     } else if (a[2].kind == ArgKind::integer) {
       const auto room = core_->take_upload(static_cast<uint64_t>(a[2].i));
       if (!room) throw Error(Code::bad_program, "there is no upload " + std::to_string(a[2].i));
+      // Nobody else can find it any more; who still has it writes to it.
+      if (room->hold.use_count() > 1)
+        throw Error(Code::bad_program, "upload " + std::to_string(a[2].i) + " is still being written");
       if (room->dtype != a[0].dtype || !(room->shape == Shape(shape)))
         throw Error(Code::bad_program, "upload " + std::to_string(a[2].i) + " was reserved for another dtype or shape");
       t = tensor_of(s.cx, *room, requires_grad);

@@ -8,8 +8,9 @@
 
 namespace gradwire::engine::cpu {
 
-inline constexpr int64_t kParallel = 32768;       // below this many elements one thread is faster
-inline constexpr int64_t kStreamBytes = 1 << 20;  // outputs above this go past the caches
+inline constexpr int64_t kParallel = 32768;  // below this many elements one thread is faster
+inline constexpr int64_t kStreamBytes =
+    6 << 20;  // outputs above this go past the caches: smaller ones are often read next
 
 /// Runs the kernel over the nest in blocks of rows. Operands that are not contiguous along a row are first packed into
 /// a small buffer (a transposed operand a tile at a time), so kernels only ever see steps 0 and 1.

@@ -111,6 +111,15 @@ template <class T> void transpose(const Plane& to, const Plane& from, int64_t ro
   squares(whole_rows, rows, 0, columns);
 }
 
+/// Whole vectors: what is too much is written over by the next row.
+template <int vectors> void short_lines(int64_t line, const Plane& to, const Plane& from, int64_t rows) {
+  const char* in = from.at;
+  char* out = to.at;
+  for (int64_t r = 0; r < rows; ++r, in += from.row, out += line) {
+    for (int i = 0; i < vectors; ++i) std::memcpy(out + i * kVector, in + i * kVector, kVector);
+  }
+}
+
 /// Row after row, each contiguous on both sides.
 void lines(int64_t line, const Plane& to, const Plane& from, int64_t rows, bool loose) {
   if (from.row == 0 && to.row == line && rows > 1) {  // one line again and again: double what is there
@@ -120,17 +129,24 @@ void lines(int64_t line, const Plane& to, const Plane& from, int64_t rows, bool 
       std::memcpy(to.at + done, to.at, n);
       done += n;
     }
-  } else if (loose && line <= 64) {  // whole vectors: what is too much is written over by the next row
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t b = 0; b < line; b += kVector)
-        std::memcpy(to.at + r * to.row + b, from.at + r * from.row + b, kVector);
+  } else if (loose && line <= 4 * kVector) {
+    switch ((line + kVector - 1) / kVector) {
+      case 1:
+        return short_lines<1>(line, to, from, rows);
+      case 2:
+        return short_lines<2>(line, to, from, rows);
+      case 3:
+        return short_lines<3>(line, to, from, rows);
+      default:
+        return short_lines<4>(line, to, from, rows);
     }
   } else {
     for (int64_t r = 0; r < rows; ++r) std::memcpy(to.at + r * to.row, from.at + r * from.row, line);
   }
 }
 
-template <class T> void copy(const Plane& to, const Plane& from, int64_t rows, int64_t columns, bool loose, bool stream) {
+template <class T>
+void copy(const Plane& to, const Plane& from, int64_t rows, int64_t columns, bool loose, bool stream) {
   constexpr int64_t size = sizeof(T);
   if (from.column == size && to.column == size)
     lines(columns * size, to, from, rows, loose);
@@ -146,7 +162,8 @@ template <class T> void copy(const Plane& to, const Plane& from, int64_t rows, i
 
 }  // namespace
 
-void copy_plane(int64_t bytes, const Plane& to, const Plane& from, int64_t rows, int64_t columns, bool loose, bool stream) {
+void copy_plane(int64_t bytes, const Plane& to, const Plane& from, int64_t rows, int64_t columns, bool loose,
+                bool stream) {
   switch (bytes) {
     case 1:
       return copy<uint8_t>(to, from, rows, columns, loose, stream);

@@ -32,9 +32,17 @@ template <class T> __device__ void uniforms(const Words& w, Computed<T>* out) {
   }
 }
 
-template <class C> __device__ void normal_pair(C u, C v, C* out) {
-  const C radius = sqrt(C(-2) * math::log(u)), angle = C(6.283185307179586477) * v;
-  out[0] = radius * cos(angle), out[1] = radius * sin(angle);
+__device__ void normal_pair(float u, float v, float* out) {
+  const float radius = sqrtf(-2.0f * logf(u));
+  float sine, cosine;
+  sincospif(2.0f * v, &sine, &cosine);
+  out[0] = radius * cosine, out[1] = radius * sine;
+}
+__device__ void normal_pair(double u, double v, double* out) {
+  const double radius = sqrt(-2.0 * log(u));
+  double sine, cosine;
+  sincospi(2.0 * v, &sine, &cosine);
+  out[0] = radius * cosine, out[1] = radius * sine;
 }
 template <class T> __device__ void normals(const Words& w, Computed<T>* out) {
   if constexpr (std::is_same_v<T, double>) {

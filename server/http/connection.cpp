@@ -147,6 +147,7 @@ class TcpConnection final : public Connection {
         : Exchange(h, params, c.shared_.service, c.shared_.scribe, c.shared_.gate, c.shared_.json_bytes), c_(c) {}
     Async<void> read(std::span<std::byte> to) override { return c_.read_body(*this, to); }
     Async<void> flush() override { return c_.flush(); }
+    bool alive() const override { return !c_.shared_.alive || c_.shared_.alive(); }
 
    private:
     TcpConnection& c_;

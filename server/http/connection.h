@@ -30,6 +30,7 @@ struct Shared {
   HostRules hosts;
   std::shared_ptr<Gate> gate;
   bool probe = false;
+  std::function<bool()> alive;  // of the probe: whether the main loop turns
   std::atomic<bool> draining = false;
   size_t json_bytes = 0;  // of the bodies and answers in hand
 };

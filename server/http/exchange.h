@@ -65,6 +65,8 @@ class Exchange : public Turn {
 
   /// The body's next bytes, exactly that many. Throws Error{slow_request}; the caller keeps within `unread`.
   virtual Async<void> read(std::span<std::byte> to) = 0;
+  /// Whether the loop that serves clients turns: for liveness, which the probe's own loop answers.
+  virtual bool alive() const = 0;
   /// Counts a text of this size until the request is answered. Throws Error{overloaded} where all of them are too many.
   void hold(size_t bytes) {
     if (all_held_ + bytes > kMaxHeld) throw Error(Code::overloaded, "too much JSON is in hand");

@@ -64,7 +64,8 @@ std::string to_text(const tcp::endpoint& e) {
 /// A port, its connections, and the thread that serves them.
 class Listener {
  public:
-  Listener(Service& service, const HttpLimits& limits, const std::string& at, bool probe)
+  /// `watched`: the listener whose loop a probe's /livez speaks of, or null; it outlives this one.
+  Listener(Service& service, const HttpLimits& limits, const std::string& at, bool probe, const Listener* watched)
       : acceptor_(loop_), timer_(loop_) {
     const tcp::endpoint wanted = parse_address(at);
     boost::system::error_code ec;
@@ -80,6 +81,11 @@ class Listener {
     hosts.any = probe;
     shared_.emplace(loop_, service, service.metrics(), scribe_.emplace(), limits, std::move(hosts),
                     std::make_shared<LoopGate>(loop_), probe);
+    if (watched) {
+      shared_->alive = [watched, stall = limits.stall] {
+        return now_ticks() - watched->turned_.load() <= stall.count();
+      };
+    }
     rlimit files{};
     ::getrlimit(RLIMIT_NOFILE, &files);
     const auto room = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, 1 << 20)) - kSpareFiles;
@@ -186,7 +192,9 @@ class Listener {
     if (!accepting_ && acceptor_.is_open()) accept_soon();
   }
 
+  static int64_t now_ticks() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
   void tick() {
+    turned_ = now_ticks();
     timer_.expires_after(kTick);
     timer_.async_wait([this](const boost::system::error_code& ec) {
       if (ec) return;
@@ -207,6 +215,7 @@ class Listener {
   std::map<std::string, int> per_address_;
   size_t cap_ = 0;
   bool accepting_ = false;
+  std::atomic<int64_t> turned_ = 0;  // ticks of the steady clock at the loop's last turn
   std::thread thread_;
 };
 
@@ -220,8 +229,9 @@ struct HttpServer::Impl {
 
 HttpServer::HttpServer(Service& service, const HttpLimits& limits) : impl_(std::make_unique<Impl>()) {
   const Options& options = service.options();
-  if (!options.http.empty()) impl_->main.emplace(service, limits, options.http, false);
-  if (!options.probe.empty()) impl_->probe.emplace(service, limits, options.probe, true);
+  if (!options.http.empty()) impl_->main.emplace(service, limits, options.http, false, nullptr);
+  if (!options.probe.empty())
+    impl_->probe.emplace(service, limits, options.probe, true, impl_->main ? &*impl_->main : nullptr);
 }
 HttpServer::~HttpServer() = default;
 const std::string& HttpServer::address() const { return impl_->main ? impl_->main->address() : impl_->off; }

@@ -22,6 +22,7 @@ struct HttpLimits {
   Time linger = std::chrono::seconds(2);  // reads on after an answer that closes, so that it arrives
   int max_requests = 10000;               // of one connection
   int per_address = 256;                  // connections of one address that is not loopback
+  Time stall = std::chrono::seconds(30);  // the loop may stand still before /livez of the probe fails
   Time websocket_idle = std::chrono::seconds(60);
   size_t websocket_message = size_t{16} << 20;  // bytes
   int websocket_fragments = 1024;               // of one message

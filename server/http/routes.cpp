@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/registry.h"
 #include "server/http/json_write.h"
 #include "server/metrics.h"
 #include "server/options.h"
@@ -11,15 +12,30 @@
 namespace gradwire::server::http {
 namespace {
 
-Async<Answer> get_operators(Exchange& x) {
+/// The rows of the catalogue as operators.json names them. Made once: it does not change.
+std::string operators_text() {
   std::string body = "{\"operators\":[";
-  for (const std::string& name : x.service.info().operators) {
+  for (const engine::OpRow& row : engine::catalogue()) {
+    std::string signature = row.def->sig;
+    if (row.inplace) signature.insert(signature.find('('), "_");
     if (body.back() != '[') body += ',';
-    body += "{\"name\":";
-    write_text(body, name);
-    body += '}';
+    body += "{\"index\":" + std::to_string(row.id) + ",\"name\":";
+    write_text(body, row.sig.name);
+    body += ",\"overload\":";
+    write_text(body, row.sig.overload);
+    body += ",\"signature\":";
+    write_text(body, signature);
+    body += ",\"doc\":";
+    write_text(body, row.inplace ? "In-place form of `" + row.sig.name.substr(0, row.sig.name.size() - 1) + "`."
+                                 : std::string(row.def->doc));
+    body += row.inplace ? ",\"inplace\":true}" : ",\"inplace\":false}";
   }
-  co_return Answer::json(body += "]}");
+  return body += "]}";
+}
+
+Async<Answer> get_operators(Exchange&) {
+  static const std::string text = operators_text();
+  co_return Answer::json(text);
 }
 
 Async<Answer> get_openapi(Exchange&) { co_return Answer::json(openapi()); }
@@ -42,7 +58,10 @@ Async<Answer> get_info(Exchange& x) {
   co_return Answer::json(std::move(body));
 }
 
-Async<Answer> get_livez(Exchange&) { co_return Answer::json("{\"status\":\"ok\"}"); }
+Async<Answer> get_livez(Exchange& x) {
+  if (!x.alive()) throw Error(Code::unavailable, "the HTTP loop has not turned for a while");
+  co_return Answer::json("{\"status\":\"ok\"}");
+}
 
 Async<Answer> get_readyz(Exchange& x) {
   if (x.service.draining()) throw Error(Code::draining, "the server is draining");

@@ -25,6 +25,10 @@ class Connection {
   const std::string& address() const { return address_; }
 
  private:
+  /// Where a piece of an upload can be read to, without a copy. The call may be for any of the client's sessions: if
+  /// several have an upload of that number, nowhere.
+  GuardedStream::Landing place(uint64_t upload, uint64_t offset, size_t size) const;
+
   kj::Own<kj::AsyncIoStream> io_;
   const std::string address_;
   kj::Timer& timer_;

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMaxProgram = 1 << 20;  // bytes of JSON, as over HTTP
 
 void check_room(const Peer& peer) {
-  if (peer.sessions >= peer.shared.limits.sessions) {
+  if (peer.sessions.size() >= peer.shared.limits.sessions) {
     throw Error(Code::overloaded,
                 "a connection holds at most " + std::to_string(peer.shared.limits.sessions) + " sessions");
   }

@@ -3,11 +3,18 @@
 #include <capnp/rpc.capnp.h>
 #include <capnp/serialize.h>
 
+#include "schema/gradwire.capnp.h"
 #include "server/metrics.h"
 
 namespace gradwire::server {
 
 using wire::Reject;
+
+namespace {
+
+constexpr uint16_t kWrite = 2;  // Session.write in gradwire.capnp
+
+}  // namespace
 
 GuardedStream::GuardedStream(kj::AsyncIoStream& io, const RpcLimits& limits, kj::Own<wire::BlockPool> pool,
                              kj::Timer& timer, Metrics* metrics)
@@ -51,6 +58,19 @@ void GuardedStream::outgoing(Segments segments) {
   capnp::SegmentArrayMessageReader reader(segments);
   const auto message = reader.getRoot<capnp::rpc::Message>();
   if (message.isReturn()) mark(message.getReturn().getAnswerId(), kAnswered);
+}
+
+GuardedStream::Landing GuardedStream::land(capnp::MessageReader& begun, const kj::byte* zeros, size_t size) {
+  if (!place || !logged_in_) return {};
+  const auto message = begun.getRoot<capnp::rpc::Message>();
+  if (!message.isCall()) return {};
+  const auto call = message.getCall();
+  if (call.getInterfaceId() != capnp::typeId<wire::Session>() || call.getMethodId() != kWrite) return {};
+  const auto params = call.getParams().getContent().getAs<wire::Session::WriteParams>();
+  const auto data = params.getData();
+  // The segment must be the bytes and nothing more: not even the zeros that fill a last word.
+  if (data.begin() != zeros || data.size() != size) return {};
+  return place(params.getUpload(), params.getOffset(), size);
 }
 
 std::optional<Reject> GuardedStream::asked(uint32_t id) {

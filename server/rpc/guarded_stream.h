@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <unordered_map>
 
 #include "schema/wire_stream.h"
@@ -18,14 +19,20 @@ class GuardedStream final : public wire::Stream {
   /// From now on the limits of a client that is known.
   void logged_in();
   bool is_logged_in() const { return logged_in_; }
+  /// The memory that a piece of an upload is meant for; asked when the piece begins to arrive.
+  std::function<Landing(uint64_t upload, uint64_t offset, size_t size)> place;
+
   /// Calls that are not both answered and finished.
   size_t unfinished() const { return questions_.size(); }
   /// Calls that are not answered yet.
   size_t in_work() const { return in_work_; }
 
+  using Stream::Landing;
+
  private:
   std::optional<wire::Reject> incoming(capnp::MessageReader&) override;
   void outgoing(Segments) override;
+  Landing land(capnp::MessageReader&, const kj::byte* zeros, size_t size) override;
   bool busy() const override { return in_work_ > 0; }
   void on_reject(wire::Reject) override;
   std::optional<wire::Reject> asked(uint32_t id);

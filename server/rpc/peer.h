@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "server/metrics.h"
 #include "server/rpc/convert.h"
@@ -25,8 +26,8 @@ struct RpcShared {
 /// What the capabilities of one connection know of it.
 struct Peer {
   RpcShared& shared;
-  GuardedStream* stream;  // null once the connection is gone
-  uint32_t sessions = 0;
+  GuardedStream* stream;           // null once the connection is gone
+  std::vector<Session*> sessions;  // that it holds capabilities of
 };
 using PeerPtr = std::shared_ptr<Peer>;
 

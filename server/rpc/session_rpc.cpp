@@ -21,11 +21,12 @@ void put_error(wire::Outcome::Builder to, uint64_t seq, const Error& e) {
 
 SessionRpc::SessionRpc(PeerPtr peer, SessionPtr session) : peer_(std::move(peer)), session_(std::move(session)) {
   session_->attach();
-  ++peer_->sessions;
+  peer_->sessions.push_back(session_.get());
 }
 
 SessionRpc::~SessionRpc() noexcept(false) {
-  --peer_->sessions;
+  auto& all = peer_->sessions;
+  all.erase(std::find(all.begin(), all.end(), session_.get()));
   session_->detach();
 }
 
@@ -111,7 +112,9 @@ kj::Promise<void> SessionRpc::write(WriteContext context) {
                                           std::to_string(offset + data.size()) + " are not in an upload of " +
                                           std::to_string(room->size));
     }
-    if (data.size()) std::memcpy(room->data + offset, data.begin(), data.size());
+    // Most pieces were read to where they belong; see Connection::place.
+    auto* to = reinterpret_cast<kj::byte*>(room->data) + offset;
+    if (data.size() && data.begin() != to) std::memmove(to, data.begin(), data.size());
     context.releaseParams();
     context.getResults(capnp::MessageSize{8, 0});
     return kj::READY_NOW;

@@ -1,6 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <thread>
 
 #include "client/gradwire.h"
 #include "tests/client/fake.h"
@@ -131,6 +132,31 @@ TEST_CASE("Every call after a lost connection says so", "[client][errors]") {
   CHECK_THROWS_AS(x + 1, Unavailable);
   CHECK_THROWS_AS(client.info(), Unavailable);
   CHECK_NOTHROW(client.session().close());
+}
+
+TEST_CASE("An upload that the server does not take ends in time, and with it the connection",
+          "[client][timeout][bulk]") {
+  Fake fake;
+  auto client = connect(fake.address(), {.timeout = 1000ms});
+  fake.hold();
+  {
+    const std::vector<double> bytes(4'000'000);
+    CHECK_THROWS_AS(from_span(bytes), DeadlineExceeded);
+  }  // nothing refers to them any more
+  CHECK(fake.writes().size() == 8);
+  CHECK_THROWS_AS(client.info(), Unavailable);
+}
+
+TEST_CASE("An upload ends with a lost connection", "[client][errors][bulk]") {
+  Fake fake;
+  auto client = connect(fake.address());
+  fake.hold();
+  std::thread cut([&] {
+    fake.writes(8);
+    fake.hang_up();
+  });
+  CHECK_THROWS_AS(from_span(std::vector<double>(4'000'000)), Unavailable);
+  cut.join();
 }
 
 TEST_CASE("A closed session refuses calls, and closing twice is harmless", "[client][K12]") {

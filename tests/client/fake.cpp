@@ -142,7 +142,11 @@ class FakeSession final : public wire::Session::Server {
     std::memcpy(room.bytes.data() + p.getOffset(), p.getData().begin(), p.getData().size());
     std::lock_guard lock(state_->mutex);
     state_->writes.push_back(p.getData().size());
-    return kj::READY_NOW;
+    state_->changed.notify_all();
+    if (!state_->held) return kj::READY_NOW;
+    auto wait = kj::newPromiseAndFulfiller<void>();
+    state_->waiting.push_back(kj::mv(wait.fulfiller));
+    return kj::mv(wait.promise);
   }
   kj::Promise<void> read(ReadContext context) override {
     const auto p = context.getParams();
@@ -333,8 +337,9 @@ std::vector<Batch> Fake::batches(size_t at_least) {
   return state_->batches;
 }
 
-std::vector<size_t> Fake::writes() {
-  std::lock_guard lock(state_->mutex);
+std::vector<size_t> Fake::writes(size_t at_least) {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->writes.size() >= at_least; });
   return state_->writes;
 }
 std::vector<size_t> Fake::reads() {

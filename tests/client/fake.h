@@ -25,7 +25,7 @@ class Fake {
   ~Fake();
   const std::string& address() const { return address_; }
 
-  /// Answers to batches wait until `let_go`; batches still arrive.
+  /// Answers to batches and bulk writes wait until `let_go`; they still arrive.
   void hold();
   void let_go();
   /// Calls of this operator fail with this error.
@@ -35,8 +35,8 @@ class Fake {
 
   /// All batches so far; waits until there are `at_least`.
   std::vector<gradwire::Batch> batches(size_t at_least = 0);
-  /// The sizes of bulk writes and reads so far.
-  std::vector<size_t> writes(), reads();
+  /// The sizes of bulk writes (waits until there are `at_least`) and reads so far.
+  std::vector<size_t> writes(size_t at_least = 0), reads();
   /// Sessions that were closed; waits until there are `at_least`.
   int closed(int at_least = 0);
 

@@ -69,13 +69,16 @@ TEST_CASE("One element becomes a number; more do not", "[client][A24]") {
   CHECK(tensor({{1}}).item<int>() == 1);
   CHECK(tensor(2.5).item<double>() == 2.5);
   CHECK(tensor({true}).item<bool>());
+  auto a = tensor(1.5).async_item<float>();
+  auto b = tensor(2).async_item<int>();
+  CHECK(a.get() + static_cast<float>(b.get()) == 3.5f);
   CHECK_THROWS_MATCHES(tensor({1, 2}).item<int>(), Error,
                        Message("only one element tensors can be converted to Python scalars"));
   CHECK_THROWS_MATCHES(tensor({}).item<int>(), Error,
                        Message("only one element tensors can be converted to Python scalars"));
 }
 
-TEST_CASE("Large values travel in pieces of a MiB", "[client][bulk]") {
+TEST_CASE("Large values travel in pieces of at most a MiB", "[client][bulk]") {
   Fake fake;
   auto client = connect(fake.address());
   std::vector<int32_t> v(5'000'000);

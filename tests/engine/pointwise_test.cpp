@@ -317,7 +317,7 @@ TEST_CASE("a scaled addition takes alpha in the category of the dtype", "[pointw
 TEST_CASE("large outputs, which go past the caches, are the same as small ones", "[pointwise]") {
   OnEachTarget()([&](int64_t target) {
     for (DType t : {DType::float32, DType::float64, DType::float16, DType::int32}) {
-      const int64_t n = (3 << 20) / size_of(t) + 13;
+      const int64_t n = (7 << 20) / size_of(t) + 13;
       for (int64_t skew : {0, 1, 5}) {  // the output starts anywhere
         Array a(t, {n + skew}), b(t, {n + skew});
         a.each([](int64_t i) { return i % 97; }), b.each([](int64_t i) { return i % 89; });

@@ -269,7 +269,7 @@ int64_t peak() {
 TEST_CASE("Any argument at its edge gives a result or an error that names the operator, and leaves nothing behind",
           "[registry][T18][T19][T20][T24]") {
   Attack attack;
-  const int64_t before = peak();
+  [[maybe_unused]] const int64_t before = peak();
   for (const OpRow& row : catalogue()) {
     for (const std::string_view text : samples_of(row)) {
       const auto parsed = parse_literals(attack.e_.cx, text);

@@ -343,12 +343,21 @@ TEST_CASE("Clients that vanish in mid-request leave nothing behind", "[T45]") {
   }
   const std::string whole = request("POST /v1/sessions", "Content-Length: 2\r\n", "{}");
   const size_t sessions = site.rig.service.list().size();
-  for (int i = 0; i < 300; ++i) {
-    Peer peer(site);
-    peer.send(whole.substr(0, static_cast<size_t>(i) % whole.size()));
-  }
-  Peer last(site);
-  CHECK(last.ask("GET", "/livez").status == 200);
+  Peer watch(site);
+  const auto vanish = [&](int clients) {
+    for (int i = 0; i < clients; ++i) {
+      {
+        Peer peer(site);
+        peer.send(whole.substr(0, static_cast<size_t>(i) % whole.size()));
+      }
+      if (i % 50 != 49) continue;
+      while (watch.ask("GET", "/metrics").body.find("gradwire_http_connections 1\n") == std::string::npos) {}
+    }
+  };
+  vanish(200);
+  const int64_t before = resident();
+  vanish(1000);
+  CHECK(resident() - before < (1 << 20));
   CHECK(site.rig.service.list().size() == sessions);
 }
 
@@ -365,6 +374,16 @@ TEST_CASE("The probe listener has its routes and no others, for any host", "[pro
   CHECK(code_of(r.body) == "draining");
   CHECK(r.fields.count("retry-after") == 1);
   CHECK(peer.ask("GET", "/livez").status == 200);
+}
+
+TEST_CASE("The probe's livez fails when the clients' loop stands still", "[probe]") {
+  HttpLimits limits;
+  limits.stall = -1ns;  // any time at all is too long
+  Site site(limits);
+  Peer peer(site.server.probe_address());
+  const Reply r = peer.ask("GET", "/livez");
+  CHECK(r.status == 503);
+  CHECK(code_of(r.body) == "unavailable");
 }
 
 TEST_CASE("Draining closes idle connections and takes no new ones", "[T44]") {

@@ -1,6 +1,7 @@
 #include "server/rpc/rpc_server.h"
 
 #include <capnp/dynamic.h>
+#include <capnp/orphan.h>
 #include <capnp/schema.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -208,6 +209,78 @@ TEST_CASE("large values go up and down in pieces", "[server][rpc]") {
   }
   for (auto& r : reads) r.wait(loop.waitScope);
   CHECK(back == sent);
+}
+
+TEST_CASE("pieces of any size and place arrive where they belong", "[server][rpc]") {
+  RpcRig rig;
+  auto loop = kj::setupAsyncIo();
+  RpcClient client(loop, rig.address());
+  // Two sessions with an upload of the same number: the connection cannot tell where a piece belongs before its call.
+  for (const int sessions : {1, 2}) {
+    std::vector<wire::Session::Client> all;
+    for (int i = 0; i < sessions; ++i) all.push_back(client.open());
+    auto& session = all.back();
+    const size_t size = 3 << 20;
+    std::vector<uint64_t> uploads;
+    for (auto& s : all) {
+      auto reserve = s.reserveRequest();
+      reserve.setDtype(static_cast<uint8_t>(DType::uint8));
+      reserve.initShape(1).set(0, static_cast<int64_t>(size));
+      uploads.push_back(client.wait(reserve.send()).getUpload());
+    }
+    alignas(8) static kj::byte want[3 << 20], have[3 << 20];
+    for (size_t i = 0; i < size; ++i) want[i] = static_cast<kj::byte>(i * 7 + i / 251 + static_cast<size_t>(sessions));
+    // In place, with a last word that is not full, at an odd place, small, and copied into the message.
+    const std::vector<std::pair<size_t, size_t>> pieces = {{1 << 20, 1 << 20}, {0, 100003},     {100003, 99997},
+                                                           {200000, 40},       {200040, 65536}, {265576, 783000},
+                                                           {2 << 20, 1 << 20}};
+    for (const auto& [at, n] : pieces) {
+      auto w = session.writeRequest();
+      w.setUpload(uploads.back()), w.setOffset(at);
+      if (at % 8 == 0 && n != 783000) {
+        w.adoptData(capnp::Orphanage::getForMessageContaining(wire::Session::WriteParams::Builder(w))
+                        .referenceExternalData(kj::arrayPtr(want + at, n)));
+      } else {
+        w.setData(kj::arrayPtr(want + at, n));
+      }
+      CHECK(!client.wait(w.send()).getFailed());
+    }
+    Arg dtype, shape, upload, flag;
+    dtype.kind = ArgKind::dtype, dtype.i = static_cast<int>(DType::uint8);
+    shape.kind = ArgKind::ints, shape.count = 1;
+    upload.kind = ArgKind::integer, upload.i = static_cast<int64_t>(uploads.back());
+    flag.kind = ArgKind::boolean;
+    BatchMaker m(1);
+    m.b.ints.push_back(static_cast<int64_t>(size));
+    m.call(OpCall::kUpload, {dtype, shape, upload, flag}, 1).fetch(1);
+    REQUIRE(!client.wait(send(session, m.b)).getOutcome().getFailed());
+    for (size_t at = 0; at < size; at += 1 << 20) {
+      auto r = session.readRequest();
+      r.setSeq(1), r.setIndex(0), r.setOffset(at), r.setSize(1 << 20);
+      const auto piece = client.wait(r.send());
+      std::memcpy(have + at, piece.getData().begin(), piece.getData().size());
+    }
+    CHECK(std::memcmp(want, have, size) == 0);
+  }
+}
+
+TEST_CASE("an upload that is still being written cannot be used", "[server][rpc]") {
+  RpcRig rig;
+  auto session = rig.open();
+  auto room = wait<Result<Room>>([&](auto done) { session->reserve(DType::uint8, {8}, std::move(done)); });
+  REQUIRE(room);
+  const uint64_t number = session->hold(*room);  // and *room goes on holding it
+  Arg dtype, shape, upload, flag;
+  dtype.kind = ArgKind::dtype, dtype.i = static_cast<int>(DType::uint8);
+  shape.kind = ArgKind::ints, shape.count = 1;
+  upload.kind = ArgKind::integer, upload.i = static_cast<int64_t>(number);
+  flag.kind = ArgKind::boolean;
+  BatchMaker m(1);
+  m.b.ints.push_back(8);
+  const auto answer = run(*session, m.call(OpCall::kUpload, {dtype, shape, upload, flag}, 1));
+  REQUIRE(answer->error);
+  CHECK(answer->error->code() == Code::bad_program);
+  CHECK(answer->error->message().find("still being written") != std::string::npos);
 }
 
 TEST_CASE("pieces outside of a value are refused", "[server][rpc]") {
