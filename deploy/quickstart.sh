@@ -28,17 +28,29 @@ rpc=$(address rpc) http=$(address http)
 echo "gradwired listens: Cap'n Proto on $rpc, HTTP on $http"
 
 phase "4/5 Training on it, from a C++ program"
-build/release/bin/train_digits --server "$rpc" --plot build/digits.svg | tee "$run/training"
+build/release/bin/train_digits --server "$rpc" --svg build/digits.svg | tee "$run/training"
+# The curve of the SVG once more, for the terminal.
+sed -n 's/.*<polyline.*points="\([^"]*\)".*/\1/p' build/digits.svg | tr ' ' '\n' | awk -F, '
+  NF == 2 { y[++n] = $2; if (n == 1 || $2 < top) top = $2; if ($2 > low) low = $2 }
+  END {
+    for (row = 0; row < 8; row++) {
+      line = row == 0 ? "   loss |" : "        |"
+      for (i = 1; i <= n; i++) line = line (int((y[i] - top) / (low - top + 1e-9) * 7 + 0.5) == row ? " *" : "  ")
+      print line
+    }
+    line = "        +"
+    for (i = 1; i <= n; i++) line = line "--"
+    print line " epoch"
+  }'
 
 phase "5/5 The same server over HTTP: d(sum(x * x))/dx at [1, 2, 3]"
-session=$(curl -sS --fail-with-body -D - -o "$run/answer" -H 'Content-Type: application/json' -d '{}' \
-  "http://$http/v1/sessions" | sed -n 's/^[Ll]ocation: *\(.*[^\r]\)\r*$/\1/p')
+session=$(curl -sS --fail-with-body --json '{}' "http://$http/v1/sessions" | sed 's/.*"id": *"\([^"]*\)".*/\1/')
 program='{"inputs": {"x": {"data": [1.0, 2.0, 3.0], "requires_grad": true}},
  "ops": [{"op": "mul", "in": ["x", "x"], "out": "y"}, {"op": "sum", "in": ["y"], "out": "loss"},
          {"op": "backward", "in": ["loss"]}],
  "fetch": ["loss", "x.grad"]}'
 echo "$program"
-curl -sS --fail-with-body -H 'Content-Type: application/json' -d "$program" "http://$http$session/run" | tee "$run/http"
+curl -sS --fail-with-body --json "$program" "http://$http/v1/sessions/$session/run"
 echo
 
 kill "$server"
@@ -48,7 +60,7 @@ phase "Done"
 cat <<TEXT
 What happened:
   built     build/release/bin/gradwired (the server), gradwire (the command), train_digits and hello (examples)
-  trained   $(tail -n 1 "$run/training")
+  trained   $(head -n 1 "$run/training")
   plotted   the loss curve: $PWD/build/digits.svg
   called    the same operators over HTTP, gradient included
   stopped   the server, in order

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "engine/autograd.h"
@@ -16,19 +17,20 @@ constexpr int64_t kSmall = 32768;  // elements; below it one thread runs a flat 
 
 bool same_shape(const Tensor& a, const Tensor& b) { return std::ranges::equal(a.shape(), b.shape()); }
 
+constexpr int64_t kZeros[kMaxDims] = {};
+
 // The operands of a pointwise call, at the dtype in which it computes.
 struct Operands {
   int count = 0;
   Tensor tensor[3];                // empty for a number
   alignas(16) char number[3][16];  // its value
-  int64_t zeros[kMaxDims] = {};
   int64_t strides[3][kMaxDims];
 
   /// What a kernel sees of operand k at the shape of the output.
   View view(int k, const View& out) {
     View v = out;
     if (!tensor[k]) {
-      v.data = number[k], v.strides = zeros;
+      v.data = number[k], v.strides = kZeros;
       return v;
     }
     const Tensor& t = tensor[k];
@@ -56,7 +58,7 @@ void run(Context& cx, const Pointwise& kernel, DType compute, const View& out, O
   const int64_t n = out.numel();
   if (n == 0) return;
   View views[4] = {out};
-  bool flat = n < kSmall && cx.backend.is_cpu() &&
+  bool flat = n < kSmall && cx.on_cpu &&
               is_contiguous({out.shape, static_cast<size_t>(out.ndim)}, {out.strides, static_cast<size_t>(out.ndim)});
   Row r{};
   for (int k = 0; k < in.count; ++k) {
@@ -103,7 +105,7 @@ struct Plan {
       if (args[k].kind == ArgKind::tensor) {
         const Tensor& t = *args[k].tensors;
         in.tensor[k] = t.dtype() == want ? t : cx.contiguous(t, want);
-      } else if (cx.backend.is_cpu()) {
+      } else if (cx.on_cpu) {
         (kernel->inputs == 3 ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
       } else {
         in.tensor[k] = cx.full({}, args[k].scalar(), want);
@@ -127,10 +129,56 @@ Shape result_shape(const OpRow& row, const Bound* args) {
   return shape;
 }
 
+// The most frequent case on the shortest way: contiguous operands of one shape and dtype, and numbers that do not
+// promote, in one row of the kernel. Says no where anything else is needed.
+bool pointwise_flat(Context& cx, const OpRow& row, const Bound* args, Results& r) {
+  const int n = row.def->pointwise;
+  if (!cx.on_cpu || n > 2) return false;
+  const Tensor* like = nullptr;
+  for (int k = 0; k < n; ++k) {
+    if (args[k].kind != ArgKind::tensor) continue;
+    const Tensor& t = *args[k].tensors;
+    if (!t->contiguous) return false;
+    if (!like) {
+      like = &t;
+    } else if (t.dtype() != like->dtype() || t->ndim != (*like)->ndim ||
+               !std::equal(t->dims(), t->dims() + t->ndim, (*like)->dims())) {
+      return false;
+    }
+  }
+  if (!like || (*like)->numel >= kSmall || (*like)->numel == 0) return false;
+  const DType dtype = like->dtype();
+  const Call call(cx, row, args);
+  const Pointwise* kernel = row.kernel;
+  const DTypes types = row.def->dtype ? row.def->dtype(call, dtype) : DTypes{dtype, dtype};
+  Chosen chosen;
+  if (row.def->choose && (chosen = row.def->choose(call)).functor) kernel = find_pointwise(chosen.functor);
+  const RowKernel run = kernel->cpu[static_cast<int>(dtype)];
+  if (types.compute != dtype || !run) return false;
+  alignas(16) char number[2][16];
+  Row line{};
+  for (int k = 0; k < n; ++k) {
+    if (args[k].kind == ArgKind::tensor) {
+      line.in[k] = args[k].tensors->data(), line.step[k] = 1;
+    } else {
+      const Scalar s = args[k].scalar();
+      if (s.kind > category(dtype) || (s.kind == Category::integer && dtype == DType::boolean)) return false;
+      store_scalar(number[k], dtype, s);
+      line.in[k] = number[k];
+    }
+  }
+  r.at[0] = cx.empty_like(*like, types.result);
+  line.out = r.at[0]->storage->data(), line.n = (*like)->numel;
+  run(&chosen.params, line);
+  return true;
+}
+
 Results pointwise(Context& cx, const OpRow& row, const Bound* args) {
+  Results r;
+  if (pointwise_flat(cx, row, args, r)) return r;
   const Shape shape = result_shape(row, args);
   Plan plan(cx, row, args);
-  Results r(cx.empty(shape, plan.dtypes.result));
+  r = Results(cx.empty(shape, plan.dtypes.result));
   run(cx, *plan.kernel, plan.dtypes.compute, r.at[0].view(), plan.in, &plan.chosen.params);
   return r;
 }
@@ -252,9 +300,14 @@ std::span<const int64_t> Call::ints(int i) const {
 
 Results call(Context& cx, OpId id, std::span<const Bound> given) {
   const OpRow& row = catalogue()[id];
-  Bound args[kMaxParams];
-  std::copy(given.begin(), given.end(), args);
-  for (int i = static_cast<int>(given.size()); i < row.params; ++i) args[i] = row.defaults[i];
+  const Bound* args = given.data();
+  alignas(Bound) char filled[kMaxParams * sizeof(Bound)];
+  if (static_cast<int>(given.size()) < row.params) {  // defaults stand in for what was left out
+    auto* all = reinterpret_cast<Bound*>(filled);
+    std::uninitialized_copy(given.begin(), given.end(), all);
+    std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
+    args = all;
+  }
   try {
     if (row.inplace) return inplace(cx, row, args);
     const OpDef& def = *row.def;
@@ -320,7 +373,8 @@ void add_into(Context& cx, const Tensor& into, const Tensor& t) {
   Operands in;
   in.count = 2;
   in.tensor[0] = into, in.tensor[1] = t;
-  run(cx, *kernel, into.dtype(), out_view(into), in, nullptr);
+  const Chosen::Params none;  // an address to take the functor from, which has no members
+  run(cx, *kernel, into.dtype(), out_view(into), in, &none);
 }
 
 }  // namespace gradwire::engine

@@ -126,6 +126,11 @@ bool coerce(const Param& p, Bound& v) {
   return false;
 }
 
+// What an in-place form writes into is a tensor, also where its first parameter may be a number.
+bool coerce(const OpRow& row, int k, Bound& v) {
+  return coerce(row.sig.params[k], v) && (k > 0 || !row.inplace || v.kind == ArgKind::tensor);
+}
+
 // position: counted from 1; 0 for an argument that came by its name.
 Error wrong_kind(const std::string& op, const Param& p, const Bound& v, size_t position) {
   std::string text = op + "(): argument '" + p.name + "' ";
@@ -158,7 +163,14 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
     call.args[0] = Bound(std::span<const Tensor>(call.gathered));
     set[0] = true, p = 1;
   }
+  auto is_named = [&](int k) {
+    return std::any_of(named.begin(), named.end(), [&](const auto& n) { return n.first == row.sig.params[k].name; });
+  };
   for (; used < positional.size(); ++used, ++p) {
+    // An index has no positional spelling of its own: given by name, it leaves its place to what follows.
+    if (p < row.params && row.sig.params[p].type == Type::index && positional[used].kind != ArgKind::index &&
+        is_named(p))
+      ++p;
     if (p == row.params || row.sig.params[p].keyword_only) {
       const auto most =
           std::count_if(row.sig.params.begin(), row.sig.params.end(), [](const Param& q) { return !q.keyword_only; });
@@ -203,7 +215,7 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
         return Error(Code::bad_argument, op + "() missing 1 required positional arguments: \"" + param.name + "\"", op);
       }
       call.args[k] = row.defaults[k];
-    } else if (!coerce(param, call.args[k])) {
+    } else if (!coerce(row, k, call.args[k])) {
       return wrong_kind(op, param, call.args[k], at[k]);
     }
   }
@@ -247,7 +259,7 @@ void check(OpId id, std::span<Bound> args) {
       if (!param.fallback)
         throw Error(Code::bad_argument,
                     row.name() + "() missing 1 required positional arguments: \"" + param.name + "\"", row.name());
-    } else if (!coerce(param, args[k])) {
+    } else if (!coerce(row, k, args[k])) {
       throw wrong_kind(row.name(), param, args[k], static_cast<size_t>(k) + 1);
     }
   }

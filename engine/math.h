@@ -77,6 +77,15 @@ template <class V> GW_FN V scalar(const Scalar& s) {
     return V(whole ? s.i : static_cast<int64_t>(!real && s.b));
 }
 
+/// A real number as a whole one: toward 0; what does not fit wraps modulo 2^bits, NaN and infinities give 0.
+template <class T, class F> GW_FN T whole(F x) {
+  if (x > F(-0x1p62) && x < F(0x1p62)) return static_cast<T>(static_cast<int64_t>(x));
+  if (!(x - x == F(0))) return 0;
+  const F rest = fmod(x, F(0x1p64));  // exact, and whole: nothing of this size has a fraction
+  const uint64_t low = static_cast<uint64_t>(fabs(rest));
+  return static_cast<T>(rest < 0 ? 0 - low : low);
+}
+
 // a / b rounded down, as PyTorch does it: the quotient of what fmod leaves, so that floor(a / b) * b + remainder == a.
 template <class V>
 requires std::is_floating_point_v<V> GW_FN V div_floor(V a, V b) {

@@ -16,7 +16,7 @@ constexpr size_t kHeader = 64;
 }  // namespace
 
 Buffer* Buffer::make(Context& cx, size_t bytes) {
-  if (cx.backend.is_cpu()) {
+  if (cx.on_cpu) {
     char* block = static_cast<char*>(cx.pool.take(kHeader + bytes));
     auto* b = new (block) Buffer;
     b->data = block + kHeader, b->bytes = bytes, b->pool = &cx.pool;
@@ -59,7 +59,7 @@ void Buffer::let_go(Buffer* b) {
 }
 
 Storage* Storage::make(Context& cx, size_t bytes) {
-  if (bytes > kCombined || !cx.backend.is_cpu()) {
+  if (bytes > kCombined || !cx.on_cpu) {
     Buffer* b = Buffer::make(cx, bytes);
     try {
       auto* s = new (cx.pool.take(sizeof(Storage))) Storage;

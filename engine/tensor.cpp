@@ -11,7 +11,8 @@
 
 namespace gradwire::engine {
 
-Context::Context(Backend& b, Limits limits) : backend(b), pool(*Pool::make(limits.bytes)), limits_(limits) {}
+Context::Context(Backend& b, Limits limits)
+    : backend(b), on_cpu(b.is_cpu()), pool(*Pool::make(limits.bytes)), limits_(limits) {}
 
 uint32_t Tensor::version() const { return p_->own_version ? p_->own_version->value : p_->storage->version; }
 void bump_version(const Tensor& t) { ++(t->own_version ? t->own_version->value : t->storage->version); }
@@ -25,8 +26,10 @@ bool Tensor::is_leaf() const {
   return !p_->node || p_->node->is_leaf();
 }
 
-Tensor Context::empty(std::span<const int64_t> shape, DType dtype) {
-  const int64_t n = checked_numel(shape);
+Tensor Context::empty(std::span<const int64_t> shape, DType dtype) { return fresh(shape, checked_numel(shape), dtype); }
+Tensor Context::empty_like(const Tensor& t, DType dtype) { return fresh(t.shape(), t.numel(), dtype); }
+
+Tensor Context::fresh(std::span<const int64_t> shape, int64_t n, DType dtype) {
   Storage* s = Storage::make(*this, static_cast<size_t>(bytes_of(n, dtype)));
   TensorImpl* t;
   try {

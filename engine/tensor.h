@@ -134,6 +134,7 @@ class Context {
 
   using Tensor = engine::Tensor;
   Backend& backend;
+  const bool on_cpu;
   Pool& pool;
   bool grad_mode = true;
   DType default_dtype = DType::float32;
@@ -154,6 +155,8 @@ class Context {
 
   /// Uninitialised unless the shape is empty. Throws memory_limit, bad_argument.
   Tensor empty(std::span<const int64_t> shape, DType);
+  /// In the shape of t.
+  Tensor empty_like(const Tensor& t, DType);
   Tensor full(std::span<const int64_t> shape, Scalar, DType);
   /// Shares t's storage. The strides must stay inside it.
   Tensor alias(const Tensor& t, std::span<const int64_t> shape, std::span<const int64_t> strides, int64_t offset);
@@ -164,6 +167,7 @@ class Context {
   void copy(const Tensor& to, const Tensor& from);
 
  private:
+  Tensor fresh(std::span<const int64_t> shape, int64_t numel, DType);
   friend struct Storage;
   friend struct Node;
   friend Tensor;

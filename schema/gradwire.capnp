@@ -6,7 +6,7 @@ $Cxx.namespace("gradwire::wire");
 using Types = import "types.capnp";
 
 interface Login {  # the bootstrap object: nothing else can be reached before login
-  hello @0 (minVersion :UInt32, maxVersion :UInt32) -> (minVersion :UInt32, maxVersion :UInt32, features :UInt64);
+  hello @0 (minVersion :UInt32, maxVersion :UInt32) -> (minVersion :UInt32, maxVersion :UInt32, features :UInt64, failed :Bool, error :Types.Error);
   login @1 (token :Text) -> (error :Types.Error, failed :Bool, gate :Gate);
 }
 
@@ -42,10 +42,10 @@ struct SessionInfo {
 }
 
 interface Gate {  # what a logged-in client may do
-  info @0 (operators :Bool) -> (info :ServerInfo);
+  info @0 (operators :Bool) -> (info :ServerInfo, failed :Bool, error :Types.Error);
   open @1 (options :SessionOptions) -> (failed :Bool, error :Types.Error, session :Session, id :Text, secret :Data);
   resume @2 (id :Text, secret :Data) -> (failed :Bool, error :Types.Error, session :Session, lastSeq :UInt64);
-  sessions @3 () -> (sessions :List(SessionInfo));
+  sessions @3 () -> (sessions :List(SessionInfo), failed :Bool, error :Types.Error);
   runJson @4 (program :Text) -> (failed :Bool, error :Types.Error, answer :Text);  # a program of rest-api.md in a session of its own
 }
 
@@ -57,6 +57,6 @@ interface Session {
   write @2 (upload :UInt64, offset :UInt64, data :Data) -> (failed :Bool, error :Types.Error);
   # A fetched value that was too large for its outcome, by pieces of at most 1 MiB, until it is acked.
   read @3 (seq :UInt64, index :UInt32, offset :UInt64, size :UInt32) -> (failed :Bool, error :Types.Error, data :Data);
-  cancel @4 (seq :UInt64) -> ();
+  cancel @4 (seq :UInt64) -> (failed :Bool, error :Types.Error);
   close @5 () -> (failed :Bool, error :Types.Error);
 }

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 15165297915989340441ull;
-inline constexpr int kOperators = 71;
+inline constexpr uint64_t kCatalogueHash = 17137856762372206821ull;
+inline constexpr int kOperators = 72;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -20,6 +20,7 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "log_",
     "relu",
     "relu_",
+    "threshold_backward",
     "add",
     "add_",
     "sub",
@@ -95,69 +96,70 @@ inline constexpr uint16_t log = 4;
 inline constexpr uint16_t log_ = 5;
 inline constexpr uint16_t relu = 6;
 inline constexpr uint16_t relu_ = 7;
-inline constexpr uint16_t add = 8;
-inline constexpr uint16_t add_ = 9;
-inline constexpr uint16_t sub = 10;
-inline constexpr uint16_t sub_ = 11;
-inline constexpr uint16_t mul = 12;
-inline constexpr uint16_t mul_ = 13;
-inline constexpr uint16_t div = 14;
-inline constexpr uint16_t div_ = 15;
-inline constexpr uint16_t maximum = 16;
-inline constexpr uint16_t minimum = 17;
-inline constexpr uint16_t eq = 18;
-inline constexpr uint16_t ne = 19;
-inline constexpr uint16_t lt = 20;
-inline constexpr uint16_t le = 21;
-inline constexpr uint16_t gt = 22;
-inline constexpr uint16_t ge = 23;
-inline constexpr uint16_t where = 24;
-inline constexpr uint16_t sum = 25;
-inline constexpr uint16_t mean = 26;
-inline constexpr uint16_t view = 27;
-inline constexpr uint16_t reshape = 28;
-inline constexpr uint16_t expand = 29;
-inline constexpr uint16_t permute = 30;
-inline constexpr uint16_t transpose = 31;
-inline constexpr uint16_t as_strided = 32;
-inline constexpr uint16_t strided_view = 33;
-inline constexpr uint16_t as_strided_backward = 34;
-inline constexpr uint16_t as_strided_scatter = 35;
-inline constexpr uint16_t index = 36;
-inline constexpr uint16_t index_backward = 37;
-inline constexpr uint16_t index_put = 38;
-inline constexpr uint16_t index_put_ = 39;
-inline constexpr uint16_t matmul = 40;
-inline constexpr uint16_t log_softmax = 41;
-inline constexpr uint16_t nll_pick = 42;
-inline constexpr uint16_t nll_spread = 43;
-inline constexpr uint16_t nll_loss = 44;
-inline constexpr uint16_t zeros = 45;
-inline constexpr uint16_t ones = 46;
-inline constexpr uint16_t full = 47;
-inline constexpr uint16_t zeros_like = 48;
-inline constexpr uint16_t ones_like = 49;
-inline constexpr uint16_t rand = 50;
-inline constexpr uint16_t randn = 51;
-inline constexpr uint16_t manual_seed = 52;
-inline constexpr uint16_t clone = 53;
-inline constexpr uint16_t contiguous = 54;
-inline constexpr uint16_t cast = 55;
-inline constexpr uint16_t to = 56;
-inline constexpr uint16_t copy = 57;
-inline constexpr uint16_t copy_ = 58;
-inline constexpr uint16_t fill = 59;
-inline constexpr uint16_t fill_ = 60;
-inline constexpr uint16_t zero = 61;
-inline constexpr uint16_t zero_ = 62;
-inline constexpr uint16_t detach = 63;
-inline constexpr uint16_t data = 64;
-inline constexpr uint16_t requires_grad_ = 65;
-inline constexpr uint16_t retain_grad = 66;
-inline constexpr uint16_t set_grad = 67;
-inline constexpr uint16_t zero_grad = 68;
-inline constexpr uint16_t backward = 69;
-inline constexpr uint16_t grad = 70;
+inline constexpr uint16_t threshold_backward = 8;
+inline constexpr uint16_t add = 9;
+inline constexpr uint16_t add_ = 10;
+inline constexpr uint16_t sub = 11;
+inline constexpr uint16_t sub_ = 12;
+inline constexpr uint16_t mul = 13;
+inline constexpr uint16_t mul_ = 14;
+inline constexpr uint16_t div = 15;
+inline constexpr uint16_t div_ = 16;
+inline constexpr uint16_t maximum = 17;
+inline constexpr uint16_t minimum = 18;
+inline constexpr uint16_t eq = 19;
+inline constexpr uint16_t ne = 20;
+inline constexpr uint16_t lt = 21;
+inline constexpr uint16_t le = 22;
+inline constexpr uint16_t gt = 23;
+inline constexpr uint16_t ge = 24;
+inline constexpr uint16_t where = 25;
+inline constexpr uint16_t sum = 26;
+inline constexpr uint16_t mean = 27;
+inline constexpr uint16_t view = 28;
+inline constexpr uint16_t reshape = 29;
+inline constexpr uint16_t expand = 30;
+inline constexpr uint16_t permute = 31;
+inline constexpr uint16_t transpose = 32;
+inline constexpr uint16_t as_strided = 33;
+inline constexpr uint16_t strided_view = 34;
+inline constexpr uint16_t as_strided_backward = 35;
+inline constexpr uint16_t as_strided_scatter = 36;
+inline constexpr uint16_t index = 37;
+inline constexpr uint16_t index_backward = 38;
+inline constexpr uint16_t index_put = 39;
+inline constexpr uint16_t index_put_ = 40;
+inline constexpr uint16_t matmul = 41;
+inline constexpr uint16_t log_softmax = 42;
+inline constexpr uint16_t nll_pick = 43;
+inline constexpr uint16_t nll_spread = 44;
+inline constexpr uint16_t nll_loss = 45;
+inline constexpr uint16_t zeros = 46;
+inline constexpr uint16_t ones = 47;
+inline constexpr uint16_t full = 48;
+inline constexpr uint16_t zeros_like = 49;
+inline constexpr uint16_t ones_like = 50;
+inline constexpr uint16_t rand = 51;
+inline constexpr uint16_t randn = 52;
+inline constexpr uint16_t manual_seed = 53;
+inline constexpr uint16_t clone = 54;
+inline constexpr uint16_t contiguous = 55;
+inline constexpr uint16_t cast = 56;
+inline constexpr uint16_t to = 57;
+inline constexpr uint16_t copy = 58;
+inline constexpr uint16_t copy_ = 59;
+inline constexpr uint16_t fill = 60;
+inline constexpr uint16_t fill_ = 61;
+inline constexpr uint16_t zero = 62;
+inline constexpr uint16_t zero_ = 63;
+inline constexpr uint16_t detach = 64;
+inline constexpr uint16_t data = 65;
+inline constexpr uint16_t requires_grad_ = 66;
+inline constexpr uint16_t retain_grad = 67;
+inline constexpr uint16_t set_grad = 68;
+inline constexpr uint16_t zero_grad = 69;
+inline constexpr uint16_t backward = 70;
+inline constexpr uint16_t grad = 71;
 }  // namespace op
 
 template <Handle T>
@@ -210,6 +212,12 @@ const T& relu_(const T& self, std::source_location at = std::source_location::cu
   const Value<T> args[] = {to_value<T>(self)};
   self.maker().none(op::relu_, at, args);
   return self;
+}
+
+template <Handle T>
+T threshold_backward(const T& grad_output, As<T, const T&> self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad_output), to_value<T>(self)};
+  return grad_output.maker().one(op::threshold_backward, at, args);
 }
 
 struct add_options {
@@ -529,18 +537,20 @@ T nll_pick(const T& input, const std::type_identity_t<T>& target, nll_pick_optio
   return nll_pick(input, target, o.weight, o.ignore_index, at);
 }
 
+template <class T>
 struct nll_spread_options {
   [[no_unique_address]] Named named_{};
+  T weight{};
   int64_t ignore_index = -100;
 };
 template <Handle T>
-T nll_spread(const T& grad, As<T, const T&> target, As<T, const T&> weight, As<T, Ints> size, As<T, int64_t> ignore_index = -100, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(grad), to_value<T>(target), to_value<T>(weight), to_value<T>(size), to_value<T>(ignore_index)};
+T nll_spread(const T& grad, As<T, const T&> input, As<T, const T&> target, As<T, const T&> weight = {}, As<T, int64_t> ignore_index = -100, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input), to_value<T>(target), to_value<T>(weight), to_value<T>(ignore_index)};
   return grad.maker().one(op::nll_spread, at, args);
 }
 template <Handle T>
-T nll_spread(const T& grad, const std::type_identity_t<T>& target, const std::type_identity_t<T>& weight, Ints size, nll_spread_options o, std::source_location at = std::source_location::current()) {
-  return nll_spread(grad, target, weight, size, o.ignore_index, at);
+T nll_spread(const T& grad, const std::type_identity_t<T>& input, const std::type_identity_t<T>& target, nll_spread_options<T> o, std::source_location at = std::source_location::current()) {
+  return nll_spread(grad, input, target, o.weight, o.ignore_index, at);
 }
 
 template <class T>

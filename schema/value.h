@@ -92,7 +92,7 @@ inline constexpr NewAxis newaxis;
 
 /// start:stop:step, each part may be absent.
 struct Slice {
-  std::optional<int64_t> start, stop;
+  std::optional<int64_t> start{}, stop{};
   int64_t step = 1;
 };
 

@@ -19,8 +19,8 @@ class Metrics;
 struct Options;
 
 struct SessionOptions {
-  std::string device, name;                 // empty: the server's device; no name
-  DType dtype = DType::float32;             // the default dtype
+  std::string device, name;      // empty: the server's device; no name
+  DType dtype = DType::float32;  // the default dtype
   std::optional<uint64_t> seed;
   int64_t memory_limit = 0, ttl_seconds = 0;  // 0: the server's defaults
   std::vector<std::string> compat;
@@ -28,6 +28,7 @@ struct SessionOptions {
 
 struct SessionInfo {
   std::string id, name, device;
+  DType dtype = DType::float32;  // the default dtype
   int64_t tensors = 0, bytes = 0, memory_limit = 0;
   uint64_t ops_run = 0;
   double age_seconds = 0;
@@ -48,8 +49,9 @@ struct Outcome {
 };
 
 /// One client's tensors, graphs and programs. Every method may be called on any thread: it puts a task into the
-/// session's queue, in order, and `done` is called once on a compute thread. A full queue answers `overloaded`, a
-/// closed session `closed`.
+/// session's queue, in order, and `done` is called once, on a compute thread. What cannot be queued is answered before
+/// the method returns, on the caller's thread: `overloaded` by a full queue, `closed` by a closed session, a repeat or
+/// a wrong number by run(Batch).
 class Session {
  public:
   const std::string& id() const;      // 128 random bits in hex
@@ -70,7 +72,8 @@ class Session {
 
   void run(std::shared_ptr<const Program>, std::vector<Program::Input> feeds, Done<Result<ProgramResult>>);
   void define(std::string name, std::shared_ptr<const Program>, Done<Result<void>>);
-  void run_defined(std::string name, std::vector<Program::Input> feeds, std::vector<std::string> fetch, Done<Result<ProgramResult>>);
+  void run_defined(std::string name, std::vector<Program::Input> feeds, std::vector<std::string> fetch,
+                   Done<Result<ProgramResult>>);
   void drop_program(std::string name, Done<Result<void>>);
 
   void reserve(DType, Shape, Done<Result<Room>>);
@@ -123,7 +126,8 @@ class Service {
   /// Ends sessions whose lease is over; called by a timer.
   void sweep();
 
-  /// Runs a program's JSON text in a session of its own and answers with JSON text. HTTP provides it; main() connects it.
+  /// Runs a program's JSON text in a session of its own and answers with JSON text. HTTP provides it; main() connects
+  /// it.
   std::function<void(std::string, Done<Result<std::string>>)> run_json;
 
  private:

@@ -39,7 +39,7 @@ else
   build asan
   run_tests asan -LE habits
   phase "ThreadSanitizer: the server and the client"
-  build tsan test_server test_client test_e2e gradwired gradwire
+  build tsan test_server test_client test_e2e gradwired gradwire gradwire_sdk
   run_tests tsan -L 'server|client|e2e'
   phase "The engine without optimisation"
   build debug test_engine

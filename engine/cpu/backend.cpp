@@ -34,7 +34,7 @@ class CpuBackend final : public Backend {
       throw Error(Code::not_implemented,
                   '"' + std::string(p.name) + "\" not implemented for '" + row(compute).torch + "'");
     }
-    cpu::run(cpu::nest_of(views), kernel, functor);
+    cpu::run(nest_of(views), kernel, functor);
   }
 };
 

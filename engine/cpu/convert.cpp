@@ -1,6 +1,7 @@
 #include "engine/cpu/convert.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/cpu/loop.h"
 #include "engine/cpu/rows.h"
@@ -30,6 +31,19 @@ template <class To, class From> void convert_row(const void*, const Row& row) {
         from_float(some, out + i, n);
       else
         for (int64_t j = 0; j < n; ++j) out[i + j] = converted<To>(some[j]);
+    }
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && !std::is_same_v<To, bool>) {
+    // blocks of what fits take the instruction, which is undefined for anything else
+    constexpr From kLimit = sizeof(To) == 8 ? From(0x1p62) : From(0x1p30);
+    using Fits = std::conditional_t<sizeof(To) == 8, int64_t, int32_t>;
+    for (int64_t i = 0; i < row.n; i += 256) {
+      const int64_t n = std::min<int64_t>(256, row.n - i);
+      int fits = 1;
+      for (int64_t j = i; j < i + n; ++j) fits &= std::abs(in[j]) < kLimit;
+      if (fits)
+        for (int64_t j = i; j < i + n; ++j) out[j] = static_cast<To>(static_cast<Fits>(in[j]));
+      else
+        for (int64_t j = i; j < i + n; ++j) out[j] = converted<To>(in[j]);
     }
   } else {
 #pragma omp simd

@@ -23,9 +23,9 @@ void check_index(View v, int64_t size, int dim) {
   const Nest n = nest_of({&v, 1}, true);
   if (n.total == 0) return;
   for (int64_t i = 0; i < n.total / n.size[0]; ++i) {
-    char* row;
-    n.outer(i, 1, &row);
-    const auto value = [&](int64_t c) { return *reinterpret_cast<const int64_t*>(row + c * n.stride[0][0]); };
+    char* at[kMaxOperands];
+    n.outer(i, 1, at);
+    const auto value = [&](int64_t c) { return *reinterpret_cast<const int64_t*>(at[0] + c * n.stride[0][0]); };
     bool bad = false;
     for (int64_t c = 0; c < n.size[0]; ++c) bad |= value(c) < -size || value(c) >= size;
     for (int64_t c = 0; bad; ++c) {
@@ -52,17 +52,35 @@ template <bool more> void index_row(const void* functor, const Row& row) {
   }
 }
 
-/// f(place of each operand, elements) for the rows of a nest, long ones in parts.
-template <class F> void each_row(const Nest& n, F f) {
-  const int64_t columns = std::min(n.size[0], kBlock), across = (n.size[0] + columns - 1) / columns;
-  const int64_t tasks = n.total / n.size[0] * across;
-#pragma omp parallel for schedule(static) if (n.total > kParallel)
-  for (int64_t t = 0; t < tasks; ++t) {
-    const int64_t c = t % across * columns;
-    char* at[kMaxOperands] = {};
-    n.outer(t / across, 1, at);
-    for (int k = 0; k < n.operands; ++k) at[k] += c * n.stride[0][k];
-    f(at, std::min(columns, n.size[0] - c));
+/// Rows are read at random: those to come are asked for in time.
+constexpr int64_t kAhead = 4;
+void ask_for(const char* p, int64_t bytes) {
+  for (int64_t b = 0; b < std::min<int64_t>(bytes, 2048); b += 64) __builtin_prefetch(p + b);
+}
+
+/// f(place of each operand, elements) for the rows of a nest, long ones in parts; ahead(place) kAhead rows before.
+template <class F, class A> void each_row(const Nest& n, F f, A ahead) {
+  const int64_t width = n.size[0], rows = n.total / width;
+  if (width > kBlock) {
+    const int64_t across = (width + kBlock - 1) / kBlock;
+#pragma omp parallel for schedule(static)
+    for (int64_t t = 0; t < rows * across; ++t) {
+      const int64_t c = t % across * kBlock;
+      char* at[kMaxOperands] = {};
+      n.outer(t / across, 1, at);
+      for (int k = 0; k < n.operands; ++k) at[k] += c * n.stride[0][k];
+      f(at, std::min(kBlock, width - c));
+    }
+    return;
+  }
+#pragma omp parallel if (n.total > kParallel)
+  {
+    const int64_t first = rows * team_rank() / team_size(), last = rows * (team_rank() + 1) / team_size();
+    NestWalk here(n, first, 1), there(n, std::min(first + kAhead, rows - 1), 1);
+    for (int64_t r = first; r < last; ++r, here.next()) {
+      if (r + kAhead < last) ahead(there.at), there.next();
+      f(here.at, width);
+    }
   }
 }
 
@@ -77,6 +95,16 @@ template <class T> void put_one(char* to, const char* value, bool accumulate) {
     x = stored<T>(computed(x) + computed(y));
 }
 
+template <class T> void add_row(T* to, const T* values, int64_t n) {
+#pragma omp simd
+  for (int64_t c = 0; c < n; ++c) {
+    if constexpr (std::is_integral_v<T>)
+      to[c] = (Int<T>(to[c]) + Int<T>(values[c])).v;
+    else
+      to[c] = stored<T>(computed(to[c]) + computed(values[c]));
+  }
+}
+
 /// Rows in row-major order. Where a row has one offset its columns are independent: threads share them.
 template <class T> void put_as(const Nest& n, bool accumulate) {
   const int64_t width = n.size[0], rows = n.total / width, *s = n.stride[0];
@@ -87,21 +115,24 @@ template <class T> void put_as(const Nest& n, bool accumulate) {
     const int64_t line = std::max<int64_t>(1, 64 / static_cast<int64_t>(sizeof(T)));  // no cache line has two writers
     const int64_t part = ((width + team - 1) / team + line - 1) / line * line;
     const int64_t first = std::min(rank * part, width), last = std::min(first + part, width);
-    for (int64_t r = 0; r < rows && first < last; ++r) {
+    const auto offset = [](const char* p) {
+      return *reinterpret_cast<const int64_t*>(p) * static_cast<int64_t>(sizeof(T));
+    };
+    NestWalk here(n, 0, 1), there(n, std::min(kAhead, rows - 1), 1);
+    for (int64_t r = 0; r < rows && first < last; ++r, here.next()) {
+      if (r + kAhead < rows && s[1] == 0 && s[0] == sizeof(T)) {
+        ask_for(there.at[0] + first * s[0] + offset(there.at[1]), (last - first) * s[0]);
+        there.next();
+      }
       char* at[kMaxOperands] = {};
-      n.outer(r, 1, at);
-      for (int k = 0; k < 3; ++k) at[k] += first * s[k];
-      const auto offset = [&](const char* p) {
-        return *reinterpret_cast<const int64_t*>(p) * static_cast<int64_t>(sizeof(T));
-      };
+      for (int k = 0; k < 3; ++k) at[k] = here.at[k] + first * s[k];
       if (s[1] == 0 && s[0] == sizeof(T) && s[2] == sizeof(T)) {
         char* to = at[0] + offset(at[1]);
         const int64_t w = last - first;
         if (!accumulate) {
           std::memcpy(to, at[2], static_cast<size_t>(w) * sizeof(T));
         } else {
-#pragma omp simd
-          for (int64_t c = 0; c < w; ++c) put_one<T>(to + c * sizeof(T), at[2] + c * sizeof(T), true);
+          add_row(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(at[2]), w);
         }
       } else {
         for (int64_t c = first; c < last; ++c) {
@@ -125,9 +156,9 @@ template <class T> bool nonzero_at(const char* p) {
 template <class F> void each_run(const Nest& n, int64_t from, int64_t to, F f) {
   while (from < to) {
     const int64_t c = from % n.size[0], w = std::min(n.size[0] - c, to - from);
-    char* row;
-    n.outer(from / n.size[0], 1, &row);
-    f(from, row + c * n.stride[0][0], n.stride[0][0], w);
+    char* at[kMaxOperands];
+    n.outer(from / n.size[0], 1, at);
+    f(from, at[0] + c * n.stride[0][0], n.stride[0][0], w);
     from += w;
   }
 }
@@ -176,16 +207,22 @@ void take(const Launch& l) {
     using T = typename decltype(type)::type;
     constexpr int64_t size = sizeof(T);
     const int64_t* s = n.stride[0];
-    each_row(n, [&](char** at, int64_t w) {
-      const auto offset = [&](const char* p) { return *reinterpret_cast<const int64_t*>(p) * size; };
-      if (s[2] == 0)
+    const auto offset = [](const char* p) { return *reinterpret_cast<const int64_t*>(p) * size; };
+    const auto ahead = [&](char** at) {
+      if (s[2] == 0 && s[1] == size) ask_for(at[1] + offset(at[2]), n.size[0] * size);
+    };
+    const auto copy_row = [&](char** at, int64_t w) {
+      if (s[2] == 0 && s[0] == size && s[1] == size)
+        std::memcpy(at[0], at[1] + offset(at[2]), static_cast<size_t>(w) * size);
+      else if (s[2] == 0)
         copy_plane(size, {at[0], 0, s[0]}, {at[1] + offset(at[2]), 0, s[1]}, 1, w, false);
       else if (s[0] == size && s[1] == 0 && s[2] == 8)
         for (int64_t c = 0; c < w; ++c) std::memcpy(at[0] + c * size, at[1] + offset(at[2] + c * 8), size);
       else
         for (int64_t c = 0; c < w; ++c)
           std::memcpy(at[0] + c * s[0], at[1] + c * s[1] + offset(at[2] + c * s[2]), size);
-    });
+    };
+    each_row(n, copy_row, ahead);
   });
 }
 

@@ -128,48 +128,6 @@ int team_size() { return 1; }
 int team_rank() { return 0; }
 #endif
 
-Nest nest_of(std::span<const View> views, bool in_order) {
-  Nest n;
-  n.operands = static_cast<int>(views.size());
-  const View& out = views[0];
-  for (int k = 0; k < n.operands; ++k) {
-    n.at[k] = static_cast<char*>(views[k].data), n.bytes[k] = size_of(views[k].dtype);
-  }
-  int order[kMaxDims], dims = 0;
-  for (int d = out.ndim - 1; d >= 0; --d) {
-    n.total *= out.shape[d];
-    if (out.shape[d] == 1) continue;
-    int at = dims++;  // insertion sort by the output's stride
-    for (; !in_order && at > 0 && std::abs(out.strides[order[at - 1]]) > std::abs(out.strides[d]); --at) {
-      order[at] = order[at - 1];
-    }
-    order[at] = d;
-  }
-  if (n.total == 0) return n;
-  for (int i = 0; i < dims; ++i) {
-    const int d = order[i];
-    const bool backward = !in_order && out.strides[d] < 0;
-    bool merge = n.ndim > 0;
-    int64_t stride[kMaxOperands];
-    for (int k = 0; k < n.operands; ++k) {
-      stride[k] = views[k].strides[d] * n.bytes[k];
-      if (backward) n.at[k] += stride[k] * (out.shape[d] - 1), stride[k] = -stride[k];
-      merge = merge && stride[k] == n.stride[n.ndim - 1][k] * n.size[n.ndim - 1];
-    }
-    if (merge) {
-      n.size[n.ndim - 1] *= out.shape[d];
-    } else {
-      n.size[n.ndim] = out.shape[d];
-      std::copy_n(stride, n.operands, n.stride[n.ndim++]);
-    }
-  }
-  if (n.ndim == 0) {  // one element
-    n.ndim = 1, n.size[0] = 1;
-    for (int k = 0; k < n.operands; ++k) n.stride[0][k] = n.bytes[k];
-  }
-  return n;
-}
-
 void run(const Nest& n, RowKernel kernel, const void* functor) {
   if (n.total == 0) return;
   const bool is_short = n.ndim > 1 && n.size[0] < kShort;
@@ -201,10 +159,15 @@ void copy(std::span<const View> views) {
   const bool transposed = n.ndim > 1 && std::abs(n.stride[1][1]) < std::abs(n.stride[0][1]);
   const int64_t columns = std::min(n.size[0], transposed ? kTile : kBlock);
   const Grid g(n, columns, std::max<int64_t>(1, kBlock / columns));
-#pragma omp parallel for schedule(static) if (in_parallel(n))
-  for (int64_t task = 0; task < g.tasks; ++task) {
-    const Block b(n, g, task);
-    copy_plane(size, b.real[0], b.real[1], b.h, b.w, false);
+  const bool stream = n.total * size > kStreamBytes;
+#pragma omp parallel if (in_parallel(n))
+  {
+#pragma omp for schedule(static) nowait
+    for (int64_t task = 0; task < g.tasks; ++task) {
+      const Block b(n, g, task);
+      copy_plane(size, b.real[0], b.real[1], b.h, b.w, false, stream);
+    }
+    if (stream) flush_stream();
   }
 }
 

@@ -4,36 +4,13 @@
 
 #include "engine/backend.h"
 #include "engine/cpu/pack.h"
-#include "schema/shape.h"
+#include "engine/nest.h"
 
 namespace gradwire::engine::cpu {
 
-inline constexpr int kMaxOperands = 4;            // the output and up to three inputs
-inline constexpr int64_t kParallel = 32768;       // below this many elements one thread is faster
-inline constexpr int64_t kStreamBytes = 1 << 20;  // outputs above this go past the caches
-
-/// The loops of an elementwise operation, innermost first, with as few dimensions as the strides allow. Bytes, not
-/// elements.
-struct Nest {
-  int ndim = 0, operands = 0;
-  int64_t total = 1;  // elements; where it is 0 the rest is not filled in
-  char* at[kMaxOperands];
-  int64_t bytes[kMaxOperands];  // of one element
-  int64_t size[kMaxDims], stride[kMaxDims][kMaxOperands];
-
-  /// Where each operand stands at place i of the dimensions from `from` outward.
-  void outer(int64_t i, int from, char** p) const {
-    for (int k = 0; k < operands; ++k) p[k] = at[k];
-    for (int d = from; d < ndim && i > 0; i /= size[d++]) {
-      const int64_t at_d = i < size[d] ? i : i % size[d];
-      for (int k = 0; k < operands; ++k) p[k] += at_d * stride[d][k];
-    }
-  }
-};
-
-/// views[0] is the output, written in memory order; all have its shape (inputs already broadcast: stride 0).
-/// in_order keeps the dimensions in row-major order instead: then walking the nest is walking the indexes.
-Nest nest_of(std::span<const View> views, bool in_order = false);
+inline constexpr int64_t kParallel = 32768;  // below this many elements one thread is faster
+inline constexpr int64_t kStreamBytes =
+    6 << 20;  // outputs above this go past the caches: smaller ones are often read next
 
 /// Runs the kernel over the nest in blocks of rows. Operands that are not contiguous along a row are first packed into
 /// a small buffer (a transposed operand a tile at a time), so kernels only ever see steps 0 and 1.

@@ -210,6 +210,7 @@ void matmul(const Launch& l) {
         whole_row<T>(place(1, i / m), place(2, i / m), place(0, i / m), i % m);
       }
     } else {
+      if (nest.total == 1) return Product<T>()(place(1, 0), place(2, 0), place(0, 0));
       const bool stacked = nest.ndim == 1 && nest.stride[0][2] == 0 && nest.stride[0][1] == m * whole[1].row * size &&
                            nest.stride[0][0] == m * whole[0].row * size;
       if (stacked) {  // one matrix for all: the batch is more rows

@@ -126,30 +126,51 @@ void sum_rows(const char* in, char* out, const Walk& kept, const Walk& reduced, 
 template <class T>
 void sum_tile(const char* in, int64_t stride, const Walk& reduced, int64_t r0, int64_t r1, int64_t w,
               Sum<T> (*tile)[kColumns], Sum<T> (*buffer)[kColumns]) {
-  for (int l = 0; l < kLevels; ++l) std::fill_n(tile[l], w, Sum<T>(0));
+  int levels = 1;  // that will be used
+  for (int64_t n = (r1 - r0) / 4; n >= kDeep && levels < kLevels; n /= kDeep) ++levels;
+  for (int l = 0; l < levels; ++l) std::fill_n(tile[l], w, Sum<T>(0));
   const auto up = [&](int l) {
     for (int64_t c = 0; c < w; ++c) tile[l + 1][c] += tile[l][c], tile[l][c] = 0;
   };
   Place r(reduced, r0);
-  int64_t count = 0;
-  for (int64_t i = r0; i < r1; i += 4) {
+  const auto take = [&](int q) {
+    const Sum<T>* row = seen<T>(in + r.in, stride, w, buffer[q]);
+    r.next();
+    return row;
+  };
+  int64_t i = r0;
+  for (int64_t count = 1; i + 4 <= r1; i += 4, ++count) {
     const Sum<T>* four[4];
-    for (int q = 0; q < 4; ++q) {
-      if (i + q < r1) {
-        four[q] = seen<T>(in + r.in, stride, w, buffer[q]);
-        r.next();
-      } else {
-        std::fill_n(buffer[q], w, Sum<T>(0));
-        four[q] = buffer[q];
-      }
-    }
+    for (int q = 0; q < 4; ++q) four[q] = take(q);
     add_four(tile[0], four, w);
-    ++count;
-    for (int64_t l = 0, n = count; l + 1 < kLevels && n % kDeep == 0; ++l, n /= kDeep) up(static_cast<int>(l));
+    for (int64_t l = 0, n = count; l + 1 < levels && n % kDeep == 0; ++l, n /= kDeep) up(static_cast<int>(l));
   }
-  for (int l = kLevels - 1; l > 0; --l) {
+  for (; i < r1; ++i) {
+    const Sum<T>* row = take(0);
+    for (int64_t c = 0; c < w; ++c) tile[0][c] += row[c];
+  }
+  for (int l = levels - 1; l > 0; --l) {
     for (int64_t c = 0; c < w; ++c) tile[l - 1][c] += tile[l][c];
   }
+}
+
+/// Rows of few columns, one right after another: `fold` of them are added as one wide row, whose parts are then added.
+template <class T>
+void sum_folded(const char* in, int64_t w, int64_t fold, int64_t r0, int64_t r1, Sum<T> (*tile)[kColumns],
+                Sum<T> (*buffer)[kColumns]) {
+  constexpr int64_t size = sizeof(T);
+  Walk wide, rest;
+  const int64_t whole = (r1 - r0) / fold, left = r0 + whole * fold;
+  wide.ndim = rest.ndim = 1, wide.size[0] = wide.count = whole, rest.size[0] = rest.count = r1;
+  wide.in[0] = fold * w * size, rest.in[0] = w * size, wide.out[0] = rest.out[0] = 0;
+  sum_tile<T>(in, size, rest, left, r1, w, tile, buffer);
+  Sum<T> last[kColumns / 4];
+  std::copy_n(tile[0], w, last);
+  sum_tile<T>(in + r0 * w * size, size, wide, 0, whole, w * fold, tile, buffer);
+  for (int64_t n = fold; n > 1; n = (n + 1) / 2) {  // in pairs
+    for (int64_t i = 0; i < n / 2 * w; ++i) tile[0][i] += tile[0][(n + 1) / 2 * w + i];
+  }
+  for (int64_t c = 0; c < w; ++c) tile[0][c] += last[c];
 }
 
 /// The innermost dimension is kept: tiles of columns, added row by row.
@@ -162,6 +183,8 @@ void sum_columns(const char* in, char* out, const Walk& kept, const Walk& reduce
   std::copy_n(kept.in + 1, outer.ndim, outer.in);
   std::copy_n(kept.out + 1, outer.ndim, outer.out);
   const int64_t tiles = across * outer.count, wide = std::min(columns, kColumns);
+  const bool follow = reduced.ndim == 1 && kept.in[0] == sizeof(T) && reduced.in[0] == columns * kept.in[0];
+  const int64_t fold = follow && columns <= kColumns / 4 ? std::min(kColumns / columns, reduced.count) : 1;
   int64_t groups = 1;
   if (tiles < 64) groups = std::min<int64_t>({64 / tiles, reduced.count / 64, reduced.count * wide / 16384});
   groups = std::max<int64_t>(groups, 1);
@@ -173,8 +196,12 @@ void sum_columns(const char* in, char* out, const Walk& kept, const Walk& reduce
     alignas(64) Sum<T> tile[kLevels][kColumns], buffer[4][kColumns];
     const int64_t t = task / groups, g = task % groups, c = t % across * kColumns, w = std::min(kColumns, columns - c);
     const Place k(outer, t / across);
-    sum_tile<T>(in + k.in + c * kept.in[0], kept.in[0], reduced, std::min(g * group, reduced.count),
-                std::min((g + 1) * group, reduced.count), w, tile, buffer);
+    const char* from = in + k.in + c * kept.in[0];
+    const int64_t r0 = std::min(g * group, reduced.count), r1 = std::min(r0 + group, reduced.count);
+    if (fold > 1)
+      sum_folded<T>(from, w, fold, r0, r1, tile, buffer);
+    else
+      sum_tile<T>(from, kept.in[0], reduced, r0, r1, w, tile, buffer);
     if (groups > 1) {
       std::copy_n(tile[0], w, parts.data() + task * wide);
     } else {

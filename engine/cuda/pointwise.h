@@ -12,4 +12,9 @@ struct PointwiseRow {
 };
 PointwiseRow pointwise_row(std::string_view op);
 
+// One family of engine/functors each: fills the row of its functor.
+void find_unary(std::string_view op, PointwiseRow&);
+void find_binary(std::string_view op, PointwiseRow&);
+void find_compare(std::string_view op, PointwiseRow&);
+
 }  // namespace gradwire::engine::cuda

@@ -84,4 +84,14 @@ struct minimum {
   }
 };
 
-using binary = list<add, add_scaled, sub, mul, div, div_floor, div_trunc, maximum, minimum>;
+/// The gradient of relu, told by its result.
+struct threshold_backward {
+  static constexpr const char* op = "threshold_backward";
+  static constexpr Domain on = Domain::floats;
+  template <class V>
+  GW_FN V operator()(V grad, V result) const {
+    return math::select(result > V(0), grad, math::select(result != result, grad, V(0)));
+  }
+};
+
+using binary = list<add, add_scaled, sub, mul, div, div_floor, div_trunc, maximum, minimum, threshold_backward>;

@@ -88,28 +88,29 @@ constexpr OpDef kRows[] = {
           }
           return out;
         },
-        .saves = {in(1), in(2)},
+        .saves = {in(0), in(1), in(2)},
         .constant = 2,
         .vjp = [](const Vjp& g) -> Grads {
-          return {{nll_spread(g.dout(), g.in(1), g.has_in(2) ? g.in(2) : Tensor(), Ints(g.shape(0)), g.integer(3))}};
+          return {{nll_spread(g.dout(), g.in(0), g.in(1), g.has_in(2) ? g.in(2) : Tensor(), g.integer(3))}};
         },
         .examples = {{"[[-1., -2.], [-3., -4.]]; [0, 1]", "[1., 4.]"}},
         .samples = {"f(4, 5); i5(4)", "f(4, 5); i5(4); p(5)", "f(2, 5, 3); i5(2, 3)", "f(0, 5); i5(0)"},
     },
     {
-        .sig = "nll_spread(Tensor grad, Tensor target, Tensor? weight, int[] size, int ignore_index=-100) -> Tensor",
-        .doc = "Zeros of that size with -weight[t] * grad at each target t: the gradient of nll_pick.",
+        .sig = "nll_spread(Tensor grad, Tensor input, Tensor target, Tensor? weight=None, int ignore_index=-100) -> "
+               "Tensor",
+        .doc = "Zeros in input's shape with -weight[t] * grad at each target t: the gradient of nll_pick.",
         .compute = [](const Call& c) -> Results {
-          const Shape size(c.ints(3));
-          if (size.empty()) throw Error(Code::shape_mismatch, "nll_spread: the size needs a dim of classes");
+          const Shape size(c.tensor(1).shape());
+          if (size.empty()) throw Error(Code::shape_mismatch, "nll_spread: the input needs a dim of classes");
           const Tensor g = c.cx.contiguous(c.tensor(0));
           check_floating(g);
           const Classes k(size);
-          const Tensor target = c.cx.contiguous(checked_target(c, c.tensor(1), without_classes(size)));
+          const Tensor target = c.cx.contiguous(checked_target(c, c.tensor(2), without_classes(size)));
           if (!std::ranges::equal(g.shape(), target.shape()))
             throw Error(Code::shape_mismatch,
                         "Expected grad size " + to_string(target.shape()) + ", got " + to_string(g.shape()));
-          const Tensor w = spread_weight(c, weight_of(c, 2, g.dtype(), k.c), k.c), out = c.cx.empty(size, g.dtype());
+          const Tensor w = spread_weight(c, weight_of(c, 3, g.dtype(), k.c), k.c), out = c.cx.empty(size, g.dtype());
           const NllParams params{c.integer(4)};
           const Shape wide{k.n, k.c, k.d}, flat{k.n, k.d}, ws = contiguous_strides(wide), fs = contiguous_strides(flat);
           if (out.numel() > 0) {
@@ -121,13 +122,16 @@ constexpr OpDef kRows[] = {
           }
           return out;
         },
-        .saves = {in(1), in(2)},
-        .constant = 2,
+        .saves = {in(2), in(3)},
+        .constant = 3,
         .vjp = [](const Vjp& g) -> Grads {
-          return {{nll_pick(g.dout(), g.in(1), g.has_in(2) ? g.in(2) : Tensor(), g.integer(4))}};
+          Grads d;
+          if (g.needs(0)) d.at[0] = nll_pick(g.dout(), g.in(2), g.has_in(3) ? g.in(3) : Tensor(), g.integer(4));
+          if (g.needs(1)) d.at[1] = g.cx.full(g.shape(1), 0, g.dtype(1));
+          return d;
         },
-        .examples = {{"[1., 2.]; [0, 1]; None; (2, 3)", "[[-1., 0., 0.], [0., -2., 0.]]"}},
-        .samples = {"f(4); i5(4); None; (4, 5)", "f(4); i5(4); p(5); (4, 5)"},
+        .examples = {{"[1., 2.]; [[0., 0., 0.], [0., 0., 0.]]; [0, 1]", "[[-1., 0., 0.], [0., -2., 0.]]"}},
+        .samples = {"f(4); f(4, 5); i5(4)", "f(4); f(4, 5); i5(4); p(5)"},
     },
     {
         .sig = "nll_loss(Tensor input, Tensor target, Tensor? weight=None, bool? size_average=None, int "

@@ -1,4 +1,6 @@
 // Reductions over some dims, or all.
+#include <cmath>
+
 #include "engine/apply.h"
 #include "engine/kernels.h"
 #include "engine/registry.h"
@@ -55,6 +57,9 @@ constexpr OpDef kRows[] = {
                                                   row(result).torch);
           }
           const rule::Reduced r = rule::reduced(x.shape(), c.args[1], true);
+          if (x.numel() == 0)
+            return c.cx.full(c.flag(2) ? r.kept : rule::reduced(x.shape(), c.args[1], false).dropped, std::nan(""),
+                             result);
           const double n =
               static_cast<double>(x.numel()) / static_cast<double>(std::max<int64_t>(1, checked_numel(r.kept)));
           if (x.numel() == 0) {  // of nothing

@@ -44,9 +44,23 @@ constexpr OpDef kRows[] = {
         .doc = "max(self, 0), elementwise; NaN stays. The gradient at 0 is 0.",
         .pointwise = 1,
         .saves = {out(0)},
-        .vjp = [](const Vjp& g) -> Grads { return {{where(le(g.out(), 0), 0, g.dout())}}; },
+        .vjp = [](const Vjp& g) -> Grads { return {{threshold_backward(g.dout(), g.out())}}; },
         .examples = {{"[-1., 0., 2.]", "[0., 0., 2.]"}},
         .samples = {"f(2, 3)", "f()", "f(0)"},
+    },
+    {
+        .sig = "threshold_backward(Tensor grad_output, Tensor self) -> Tensor",
+        .doc = "grad_output where self > 0 (or NaN), else 0: the gradient of relu, told by its result.",
+        .pointwise = 2,
+        .saves = {in(1)},
+        .vjp = [](const Vjp& g) -> Grads {
+          Grads d;
+          if (g.needs(0)) d.at[0] = threshold_backward(g.dout(), g.in(1));
+          if (g.needs(1)) d.at[1] = zeros_like(g.dout());
+          return d;
+        },
+        .examples = {{"[1., 2.]; [0., 5.]", "[0., 2.]"}},
+        .samples = {"f(2, 3); f(2, 3)", "f(0); f(0)"},
     },
 };
 

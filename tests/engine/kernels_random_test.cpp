@@ -1,9 +1,12 @@
 #include <catch2/catch_test_macros.hpp>
 
+#include <Random123/philox.h>
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "hwy/targets.h"
 #include "tests/engine/arrays.h"
 
 using namespace gradwire;
@@ -39,6 +42,41 @@ TEST_CASE("uniform draws are the known words of Philox 4x32-10", "[kernels][rand
     launch(cpu::uniform, {g.view()}, {}, &q);
     CHECK(g.real(0) != f.real(0));
   }
+}
+
+TEST_CASE("long draws are Random123's words in order on every target", "[kernels][random]") {
+  const int64_t n = 10'001;
+  const RandomParams p{0x123456789ABCDEF0, 0xFFFFFF00};
+  const auto word = [&](int64_t i) {
+    const uint64_t c = p.offset + static_cast<uint64_t>(i / 4);
+    const r123::Philox4x32::ctr_type counter = {{static_cast<uint32_t>(c), static_cast<uint32_t>(c >> 32), 0, 0}};
+    const r123::Philox4x32::key_type key = {{static_cast<uint32_t>(p.seed), static_cast<uint32_t>(p.seed >> 32)}};
+    return r123::Philox4x32()(counter, key)[i % 4];
+  };
+  for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
+    hwy::SetSupportedTargetsForTest(0);
+    if ((hwy::SupportedTargets() & target) == 0) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    CAPTURE(target);
+    const Array f(DType::float32, {n}), d(DType::float64, {n}), g(DType::float32, {n});
+    launch(cpu::uniform, {f.view()}, {}, &p);
+    launch(cpu::uniform, {d.view()}, {}, &p);
+    launch(cpu::normal, {g.view()}, {}, &p);
+    int64_t wrong = 0;
+    double worst = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      wrong += f.real(i) != std::ldexp(word(i) >> 8, -24);
+      const uint64_t both = word(2 * i) | uint64_t{word(2 * i + 1)} << 32;
+      wrong += d.real(i) != std::ldexp(static_cast<double>(both >> 11), -53);
+      const double u = std::ldexp((word(i / 2 * 2) >> 8) + 1.0, -24), v = std::ldexp(word(i / 2 * 2 + 1) >> 8, -24);
+      const double turn = 2 * std::acos(-1.0) * v;
+      const double want = std::sqrt(-2 * std::log(u)) * (i % 2 ? std::sin(turn) : std::cos(turn));
+      worst = std::max(worst, std::abs(g.real(i) - want) / (1e-12 + std::abs(want)));
+    }
+    CHECK(wrong == 0);
+    CHECK(worst < 4 * 0x1p-23);
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST_CASE("draws have the moments of their distribution in every dtype, and never reach 1", "[kernels][random]") {

@@ -12,7 +12,10 @@
 namespace gradwire::engine {
 
 std::vector<std::string_view> samples_of(const OpRow& row) {
-  return {row.def->samples.begin(), row.def->samples.end()};
+  std::vector<std::string_view> samples(row.def->samples.begin(), row.def->samples.end());
+  // A number on the left has no in-place form.
+  if (row.inplace) std::erase_if(samples, [](std::string_view s) { return s[0] == '-' || (s[0] >= '0' && s[0] <= '9'); });
+  return samples;
 }
 
 std::string difference(const std::vector<Tensor>& got, const std::vector<Tensor>& want, double rtol, double atol) {

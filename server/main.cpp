@@ -1,0 +1,158 @@
+// The process: reads its options, builds its parts in order, says when it is ready, and ends them in reverse.
+
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "server/engine.h"
+#include "server/executor.h"
+#include "server/http/http_server.h"
+#include "server/http/json_program.h"
+#include "server/metrics.h"
+#include "server/options.h"
+#include "server/rpc/rpc_server.h"
+#include "server/service.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::server;
+
+/// libgomp reads its wait policy when it is loaded, before main(): teams that spin while they wait take the cores that
+/// the other lanes and the loops need.
+void pass_wait_policy(char** argv) {
+  if (getenv("OMP_WAIT_POLICY")) return;
+  setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
+  char self[4096];
+  const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (n <= 0) return;
+  self[n] = '\0';
+  execv(self, argv);  // if that fails, it is slower and not wrong
+}
+
+/// No core files (they hold other people's tensors), as many descriptors as are allowed, no death by a closed pipe; the
+/// signals that end the process wait for sigtimedwait().
+sigset_t prepare_process() {
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  return ends;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\', out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\u%04x", c);
+      out += code;
+    } else {
+      out += c;
+    }
+  }
+  return out += '"';
+}
+
+void say_ready(const RpcServer& rpc, const HttpServer& http, const Options& o) {
+  std::string line;
+  auto add = [&](const char* key, const std::string& value) {
+    if (!value.empty()) line += (line.empty() ? "{\"" : ", \"") + std::string(key) + "\": " + quoted(value);
+  };
+  add("rpc", rpc.address());
+  add("http", http.address());
+  add("probe", http.probe_address());
+  add("unix", o.unix_path);
+  std::printf("%s}\n", line.c_str());
+  std::fflush(stdout);
+}
+
+/// Waits for a signal that ends the process; sweeps meanwhile.
+void wait_for_end(const sigset_t& ends, Service& service) {
+  for (;;) {
+    const timespec second{1, 0};
+    siginfo_t info;
+    const int got = sigtimedwait(&ends, &info, &second);
+    if (got > 0) {
+      spdlog::info("{}: finishing the work in hand", got == SIGTERM ? "SIGTERM" : "SIGINT");
+      return;
+    }
+    service.sweep();
+  }
+}
+
+/// Until nothing is queued or running, for two looks in a row (answers are on their way to the front ends between), or
+/// the time is over, or a second signal comes.
+void drain(const sigset_t& ends, const Executor& executor, int seconds) {
+  const auto over = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  for (int quiet = 0; quiet < 2 && std::chrono::steady_clock::now() < over;) {
+    quiet = executor.idle() ? quiet + 1 : 0;
+    const timespec pause{0, 20'000'000};
+    siginfo_t info;
+    if (sigtimedwait(&ends, &info, &pause) > 0) return;
+  }
+}
+
+int serve(const Options& options, const sigset_t& ends) {
+  server::engine::make_backend(options.device);  // throws now rather than at the first session
+  Clock clock;
+  Metrics metrics;
+  Executor executor(clock, metrics, options.lanes, options.threads);
+  Service service(options, executor, clock, metrics);
+  service.run_json = http::make_run_json(service);
+  RpcServer rpc(service);
+  HttpServer http(service);
+  if (options.insecure_no_auth || options.insecure_no_tls) {
+    metrics.set(Metric::insecure_mode, 1);
+    spdlog::warn("INSECURE: {}{} is on; whoever reaches this server may use it or read along",
+                 options.insecure_no_auth ? "--insecure-no-auth " : "",
+                 options.insecure_no_tls ? "--insecure-no-tls" : "");
+  }
+  say_ready(rpc, http, options);
+  spdlog::info("ready: {} lanes of {} threads on {}", executor.lanes(), executor.threads(), options.device);
+  wait_for_end(ends, service);
+  service.drain();
+  http.drain();
+  rpc.drain();
+  drain(ends, executor, options.drain_seconds);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  pass_wait_policy(argv);
+  const sigset_t ends = prepare_process();
+  const StartUp start = read_options(std::vector<std::string>(argv + 1, argv + argc));
+  std::fputs(start.out.c_str(), stdout);
+  std::fputs(start.err.c_str(), stderr);
+  if (start.exit_code >= 0) return start.exit_code;
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("gradwired", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
+  spdlog::set_level(spdlog::level::from_str(start.options.log_level));
+  try {
+    const int code = serve(start.options, ends);
+    spdlog::info("ended");
+    return code;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "gradwired does not start: %s\n", e.what());
+    return kExitConfig;
+  }
+}

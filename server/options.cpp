@@ -1,0 +1,231 @@
+#include "server/options.h"
+
+#include <arpa/inet.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <thread>
+#include <variant>
+
+namespace gradwire::server {
+namespace {
+
+using Member = std::variant<std::string Options::*, std::vector<std::string> Options::*, bool Options::*,
+                            int Options::*, int64_t Options::*>;
+struct Row {
+  const char* flag;  // --flag, GRADWIRE_FLAG and the key of the config file
+  Member member;
+  const char* group;
+  const char* help;
+  int64_t min = 0, max = 0;  // of numbers
+  bool bytes = false;        // "4GiB" is a number
+};
+
+constexpr const char *kListen = "Where it listens", *kSafety = "Who may come in", *kCompute = "Computing",
+                     *kLimits = "Limits", *kRest = "The rest";
+constexpr int64_t kMany = int64_t{1} << 60;
+
+const Row kRows[] = {
+    {"rpc", &Options::rpc, kListen, "ADDRESS:PORT for Cap'n Proto; port 0 takes a free one, \"off\" none"},
+    {"http", &Options::http, kListen, "ADDRESS:PORT for HTTP and WebSocket"},
+    {"probe", &Options::probe, kListen,
+     "ADDRESS:PORT for /livez, /readyz and /metrics on a thread of their own (a free port where not set and --http has "
+     "port 0)"},
+    {"unix", &Options::unix_path, kListen, "a Unix socket for Cap'n Proto, for this user only"},
+    {"allowed-host", &Options::allowed_hosts, kListen, "another name that the Host header may have (may be repeated)"},
+    {"token-file", &Options::token_file, kSafety, "tokens of clients: id:role:sha256:expiry a line"},
+    {"tls-cert", &Options::tls_cert, kSafety, "certificate chain, PEM"},
+    {"tls-key", &Options::tls_key, kSafety, "its private key, PEM"},
+    {"insecure-no-auth", &Options::insecure_no_auth, kSafety, "listen beyond loopback although anybody may come in"},
+    {"insecure-no-tls", &Options::insecure_no_tls, kSafety, "listen beyond loopback although anybody may read along"},
+    {"device", &Options::device, kCompute, "cpu, or cuda:N"},
+    {"lanes", &Options::lanes, kCompute, "compute threads, which the sessions share", 1, 256},
+    {"threads", &Options::threads, kCompute, "threads that one operator may use; 0: as many as there are cores", 0,
+     1024},
+    {"session-memory", &Options::session_memory, kLimits, "memory of a session that asks for no other limit", 1 << 20,
+     kMany, true},
+    {"server-memory", &Options::server_memory, kLimits,
+     "memory of all sessions; what sessions ask for is promised out of it; 0: 80 % of what the machine or the cgroup "
+     "has",
+     0, kMany, true},
+    {"session-tensors", &Options::session_tensors, kLimits, "tensors of a session", 1, 100000000},
+    {"session-nodes", &Options::session_nodes, kLimits, "recorded operators (graph nodes) of a session", 1, 1000000000},
+    {"max-sessions", &Options::max_sessions, kLimits, "sessions", 1, 1000000},
+    {"max-connections", &Options::max_connections, kLimits, "connections", 1, 1000000},
+    {"ttl-seconds", &Options::ttl_seconds, kLimits, "how long a session lives that nobody uses", 1, 604800},
+    {"drain-seconds", &Options::drain_seconds, kLimits, "how long work in hand may take after SIGTERM", 0, 3600},
+    {"data-dir", &Options::data_dir, kRest, "a directory for what outlives the process"},
+    {"log-level", &Options::log_level, kRest, "trace, debug, info, warning, error or off"},
+};
+
+constexpr const char* kFooter = R"(
+Examples
+  gradwired                                       on loopback: RPC 7420, HTTP 7421, probe 7423
+  gradwired --http 127.0.0.1:0 --rpc off          HTTP only, on a free port: read it from standard output
+  curl -s 127.0.0.1:7421/v1/info                  is it there?
+  gradwired check-config --config gradwired.toml  says whether it would start, and why not
+
+When it is ready it prints one line of JSON with its addresses on standard output; logs go to standard error.
+SIGTERM and SIGINT end it: work in hand is finished first.
+
+Each option is also a variable of the environment (--session-memory: GRADWIRE_SESSION_MEMORY) and a key of the config
+file (session-memory = "4GiB"). The command line comes first, then the config file, then the environment.)";
+
+std::string variable(std::string flag) {
+  for (char& c : flag) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return "GRADWIRE_" + flag;
+}
+
+/// "4GiB", "512 MB", "1048576" -> bytes.
+std::string to_bytes(const std::string& text) {
+  std::string s = text;
+  uint64_t n = 0;
+  const CLI::AsSizeValue convert(false);
+  const std::string problem = convert(s);
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), n);
+  if (!problem.empty() || error != std::errc() || end != s.data() + s.size())
+    throw CLI::ValidationError("'" + text + "' is no size: a number with B, KiB, MiB, GiB or TiB is");
+  return s;
+}
+
+struct Address {
+  std::string host;
+  bool loopback = false;
+};
+std::optional<Address> parse_address(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  Address a{text.substr(0, colon)};
+  int port = -1;
+  const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, port);
+  if (error != std::errc() || stop != end || port < 0 || port > 65535) return std::nullopt;
+  if (a.host.size() > 2 && a.host.front() == '[' && a.host.back() == ']') {
+    a.host = a.host.substr(1, a.host.size() - 2);
+    in6_addr six;
+    if (inet_pton(AF_INET6, a.host.c_str(), &six) != 1) return std::nullopt;
+    a.loopback = IN6_IS_ADDR_LOOPBACK(&six);
+    return a;
+  }
+  in_addr four;
+  if (inet_pton(AF_INET, a.host.c_str(), &four) != 1) return std::nullopt;
+  a.loopback = ntohl(four.s_addr) >> 24 == 127;
+  return a;
+}
+
+/// "off" is empty and "localhost" is 127.0.0.1 from here on.
+void normalise(std::string& address) {
+  if (address == "off") address.clear();
+  if (address.starts_with("localhost:")) address.replace(0, 9, "127.0.0.1");
+}
+
+}  // namespace
+
+std::string bind_problem(const Options& o) {
+  const std::pair<const char*, const std::string*> listeners[] = {
+      {"--rpc", &o.rpc}, {"--http", &o.http}, {"--probe", &o.probe}};
+  std::string open;
+  for (const auto& [flag, text] : listeners) {
+    if (text->empty()) continue;
+    const auto a = parse_address(*text);
+    if (!a) return std::string(flag) + " " + *text + ": not an address like 127.0.0.1:7420 or [::1]:0";
+    if (!a->loopback) open += (open.empty() ? "" : ", ") + std::string(flag) + " " + *text;
+  }
+  if (o.tls_cert.empty() != o.tls_key.empty())
+    return "--tls-cert and --tls-key go together: " + std::string(o.tls_cert.empty() ? "--tls-cert" : "--tls-key") +
+           " is missing";
+  std::string missing;
+  if (!open.empty() && o.token_file.empty() && !o.insecure_no_auth)
+    missing += "\n  --token-file FILE          so that only your clients come in";
+  if (!open.empty() && o.tls_cert.empty() && !o.insecure_no_tls)
+    missing += "\n  --tls-cert FILE --tls-key FILE   so that nobody reads along";
+  if (!missing.empty())
+    return open + " is reachable from other machines, and this is missing:" + missing +
+           "\nThe switches --insecure-no-auth and --insecure-no-tls lift this, for networks where everyone may run "
+           "code on this machine.";
+  if (!o.token_file.empty() || !o.tls_cert.empty())
+    return "this build checks no tokens and speaks no TLS: it serves loopback addresses and Unix sockets only.\n"
+           "It does not start with --token-file, --tls-cert or --tls-key, which would promise a protection that is not "
+           "there.";
+  return {};
+}
+
+StartUp read_options(const std::vector<std::string>& args, const std::function<const char*(const char*)>& env) {
+  StartUp s;
+  Options& o = s.options;
+  CLI::App app(
+      "gradwired: tensors and autograd graphs in sessions, computed for clients over Cap'n Proto RPC and HTTP.",
+      "gradwired");
+  app.footer(kFooter);
+  std::vector<std::pair<const Row*, CLI::Option*>> made;
+  for (const Row& row : kRows) {
+    CLI::Option* option = std::visit(
+        [&](auto member) -> CLI::Option* {
+          auto& value = o.*member;
+          using T = std::decay_t<decltype(value)>;
+          const std::string flag = "--" + std::string(row.flag);
+          if constexpr (std::is_same_v<T, bool>) {
+            return app.add_flag(flag, value, row.help);
+          } else {
+            CLI::Option* opt = app.add_option(flag, value, row.help);
+            if constexpr (std::is_arithmetic_v<T>) {
+              if (row.bytes) opt->transform(to_bytes);
+              opt->check(CLI::Range(row.min, row.max, "NUMBER"));
+            }
+            if constexpr (!std::is_same_v<T, std::vector<std::string>>) opt->capture_default_str();
+            return opt;
+          }
+        },
+        row.member);
+    option->group(row.group);
+    made.emplace_back(&row, option);
+  }
+  app.set_config("--config", "", "a file with these options as keys (TOML or INI)")->group(kRest);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  CLI::App* check =
+      app.add_subcommand("check-config", "say whether the server would start, and start nothing")->fallthrough();
+  app.set_version_flag("--version", "gradwired 0.1.0");
+  try {
+    std::vector<std::string> reversed(args.rbegin(), args.rend());
+    app.parse(reversed);
+    for (auto& [row, option] : made) {
+      const char* text = option->count() ? nullptr : env(variable(row->flag).c_str());
+      if (!text || !*text) continue;
+      option->add_result(text);
+      option->run_callback();
+    }
+  } catch (const CLI::Success&) {
+    s.exit_code = 0;
+    s.out = app.get_option("--version")->count() ? "gradwired 0.1.0\n" : app.help();
+    return s;
+  } catch (const CLI::Error& e) {
+    s.exit_code = kExitUsage;
+    s.err = "gradwired: " + std::string(e.what()) + "\nRun `gradwired --help` for the options.\n";
+    return s;
+  }
+  for (std::string* a : {&o.rpc, &o.http, &o.probe}) normalise(*a);
+  // Servers that take free ports run side by side: the probe must not be the one place where they meet.
+  const bool probe_set = app.get_option("--probe")->count() > 0;
+  if (!probe_set && o.http.ends_with(":0")) o.probe = "127.0.0.1:0";
+  if (o.threads == 0) o.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  static constexpr const char* kLevels[] = {"trace", "debug", "info", "warning", "error", "off"};
+  std::string problem = bind_problem(o);
+  if (problem.empty() && std::find(std::begin(kLevels), std::end(kLevels), o.log_level) == std::end(kLevels))
+    problem = "--log-level " + o.log_level + ": not one of trace, debug, info, warning, error, off";
+  if (problem.empty() && o.rpc.empty() && o.http.empty() && o.unix_path.empty())
+    problem = "nothing to listen on: --rpc, --http and --unix are all off";
+  if (!problem.empty()) {
+    s.exit_code = kExitConfig;
+    s.err = "gradwired does not start: " + problem + "\n";
+  } else if (check->parsed()) {
+    s.exit_code = 0;
+    s.out = "gradwired would start: rpc " + (o.rpc.empty() ? "off" : o.rpc) + ", http " +
+            (o.http.empty() ? "off" : o.http) + ", probe " + (o.probe.empty() ? "off" : o.probe) +
+            (o.unix_path.empty() ? "" : ", unix " + o.unix_path) + "\n";
+  }
+  return s;
+}
+
+}  // namespace gradwire::server

@@ -1,0 +1,79 @@
+#!/usr/bin/python3
+"""PyTorch in this process, by the orders that side.h describes."""
+import os
+import sys
+import time
+
+import torch
+
+CHAIN, SMALL, MANY = 10000, 10, 10_000_000
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def make(*shape, salt):
+    n = 1
+    for d in shape:
+        n *= d
+    return (((torch.arange(n) * 7 + salt * 13) % 32).float() * 0.0625 - 1).reshape(shape)
+
+
+def chain(record, backward):
+    x, b = make(SMALL, salt=1).requires_grad_(record), make(SMALL, salt=2)
+
+    def forward():
+        with torch.set_grad_enabled(record):
+            y = x
+            for _ in range(CHAIN):
+                y = y + b
+            return y
+
+    def both():
+        with torch.enable_grad():
+            return torch.autograd.grad(forward().sum(), x)[0]
+
+    return both if backward else forward
+
+
+def binary(f, a, b):
+    return lambda: f(a, b)
+
+
+def exp():
+    a = make(MANY, salt=1)
+    return lambda: torch.exp(a)
+
+
+WORKLOADS = {
+    "chain": lambda: chain(False, False),
+    "chain_recorded": lambda: chain(True, False),
+    "chain_backward": lambda: chain(True, True),
+    "add": lambda: binary(torch.add, make(MANY, salt=1), make(MANY, salt=2)),
+    "exp": exp,
+    "broadcast": lambda: binary(torch.add, make(4096, 1, salt=1), make(1, 4096, salt=2)),
+    "matmul": lambda n: binary(torch.matmul, make(int(n), int(n), salt=1), make(int(n), int(n), salt=2)),
+}
+
+
+def main():
+    work = None
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order, *words = line.split()
+        try:
+            if order == "use":
+                work = None  # before the next takes its memory
+                work = WORKLOADS[words[0]](*words[1:])
+                print(f"ok {work().sum().item():.9g}", flush=True)
+            else:
+                rounds = int(words[0])
+                begin = time.perf_counter()
+                for _ in range(rounds):
+                    work()
+                seconds = time.perf_counter() - begin
+                print(f"{seconds:.9f} {seconds / rounds * 1e9:.3f}", flush=True)
+        except Exception as e:  # said to whoever gave the order
+            print("error", repr(e).replace("\n", " "), flush=True)
+
+
+torch.set_grad_enabled(False)
+main()

@@ -1,0 +1,153 @@
+#include "server/options.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+namespace gradwire::server {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+StartUp start(std::vector<std::string> args, std::map<std::string, std::string> env = {}) {
+  return read_options(args, [&env](const char* name) -> const char* {
+    const auto found = env.find(name);
+    return found == env.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST_CASE("without options it serves loopback on the default ports", "[server][options][T34]") {
+  const StartUp s = start({});
+  CHECK(s.exit_code == -1);
+  CHECK(s.options.rpc == "127.0.0.1:7420");
+  CHECK(s.options.http == "127.0.0.1:7421");
+  CHECK(s.options.probe == "127.0.0.1:7423");
+  CHECK(s.options.threads >= 1);
+}
+
+TEST_CASE("the start matrix: an address beyond loopback needs both protections or both switches",
+          "[server][options][T34]") {
+  int combinations = 0, refused = 0;
+  for (const std::string address : {"127.0.0.1:0", "127.8.9.10:0", "[::1]:0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
+    for (const bool token : {false, true}) {
+      for (const std::string tls : {"", "cert", "key", "both"}) {
+        for (const bool no_auth : {false, true}) {
+          for (const bool no_tls : {false, true}) {
+            std::vector<std::string> args{"--http", address};
+            if (token) args.insert(args.end(), {"--token-file", "tokens"});
+            if (tls == "cert" || tls == "both") args.insert(args.end(), {"--tls-cert", "c.pem"});
+            if (tls == "key" || tls == "both") args.insert(args.end(), {"--tls-key", "k.pem"});
+            if (no_auth) args.push_back("--insecure-no-auth");
+            if (no_tls) args.push_back("--insecure-no-tls");
+            CAPTURE(args);
+            const StartUp s = start(args);
+            const bool loopback = address.starts_with("127.") || address == "[::1]:0";
+            // This build checks no tokens and has no TLS: with them it starts nowhere.
+            const bool may = !token && tls.empty() && (loopback || (no_auth && no_tls));
+            CHECK(s.exit_code == (may ? -1 : 78));
+            CHECK(s.err.empty() == may);
+            ++combinations, refused += !may;
+            if (!may && !loopback && tls != "cert" && tls != "key") {
+              const bool asks_token = s.err.find("--token-file FILE") != std::string::npos;
+              const bool asks_tls = s.err.find("--tls-cert FILE") != std::string::npos;
+              CHECK(asks_token == (!token && !no_auth));
+              CHECK(asks_tls == (tls.empty() && !no_tls));
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(combinations == 192);
+  CHECK(refused > 96);
+}
+
+TEST_CASE("every listener is under the bind rule", "[server][options][T34]") {
+  for (const std::string flag : {"--rpc", "--http", "--probe"}) {
+    const StartUp s = start({flag, "0.0.0.0:0"});
+    CHECK(s.exit_code == 78);
+    CHECK_THAT(s.err, ContainsSubstring(flag + " 0.0.0.0:0"));
+  }
+  CHECK(start({"--rpc", "off", "--http", "off", "--unix", "/tmp/x"}).exit_code == -1);
+  CHECK(start({"--rpc", "off", "--http", "off"}).exit_code == 78);
+}
+
+TEST_CASE("an address that is none is refused before a port opens", "[server][options]") {
+  for (const std::string bad :
+       {"7421", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.1:80", "::1:80", "[::1]",
+        "example.org:80", "127.0.0.1:80x", " 127.0.0.1:80", "[127.0.0.1]:80", "[::1%lo]:80", "0177.0.0.1:80"}) {
+    CAPTURE(bad);
+    CHECK(start({"--http", bad}).exit_code == 78);
+  }
+  CHECK(start({"--http", "localhost:0"}).options.http == "127.0.0.1:0");
+  CHECK(start({"--http", "[::ffff:127.0.0.1]:80"}).exit_code == 78);  // not ::1
+}
+
+TEST_CASE("an option comes from the command line, else the config file, else the environment", "[server][options]") {
+  const auto file =
+      std::filesystem::temp_directory_path() / ("gradwire_options_" + std::to_string(::getpid()) + ".toml");
+  std::ofstream(file) << "lanes = 3\nsession-memory = \"2GiB\"\ninsecure-no-tls = true\nallowed-host = [\"a.example\", "
+                         "\"b.example\"]\n";
+  const std::map<std::string, std::string> env{
+      {"GRADWIRE_LANES", "5"}, {"GRADWIRE_SESSION_TENSORS", "77"}, {"GRADWIRE_INSECURE_NO_AUTH", "true"}};
+  StartUp s = start({"--config", file.string()}, env);
+  CHECK(s.err == "");
+  CHECK(s.options.lanes == 3);
+  CHECK(s.options.session_memory == int64_t{2} << 30);
+  CHECK(s.options.session_tensors == 77);
+  CHECK(s.options.insecure_no_auth);
+  CHECK(s.options.insecure_no_tls);
+  CHECK(s.options.allowed_hosts == std::vector<std::string>{"a.example", "b.example"});
+  s = start({"--lanes", "4", "--config", file.string()}, env);
+  CHECK(s.options.lanes == 4);
+  CHECK(start({}, env).options.lanes == 5);
+  std::ofstream(file) << "lane = 3\n";
+  CHECK(start({"--config", file.string()}).exit_code == 64);  // a key that means nothing
+  std::filesystem::remove(file);
+  CHECK(start({"--config", file.string()}).exit_code == 64);
+}
+
+TEST_CASE("numbers are held within their limits", "[server][options]") {
+  for (const std::string bad : {"0", "257", "-1", "9223372036854775807", "9223372036854775808", "two", "", "1.5"}) {
+    CAPTURE(bad);
+    CHECK(start({"--lanes", bad}).exit_code == 64);
+  }
+  CHECK(start({"--lanes", "256"}).options.lanes == 256);
+  CHECK(start({"--session-memory", "1048575"}).exit_code == 64);
+  CHECK(start({"--session-memory", "1048576"}).exit_code == -1);
+  CHECK(start({"--session-memory", "9223372036854775807"}).exit_code == 64);
+  CHECK(start({"--session-memory", "99999999TiB"}).exit_code == 64);
+  CHECK(start({"--session-memory", "-1"}).exit_code == 64);
+  CHECK(start({}, {{"GRADWIRE_LANES", "many"}}).exit_code == 64);
+  CHECK(start({"--log-level", "loud"}).exit_code == 78);
+}
+
+TEST_CASE("a server with a free HTTP port takes a free probe port unless one is named", "[server][options]") {
+  CHECK(start({"--http", "127.0.0.1:0"}).options.probe == "127.0.0.1:0");
+  CHECK(start({"--http", "127.0.0.1:0", "--probe", "127.0.0.1:7423"}).options.probe == "127.0.0.1:7423");
+  CHECK(start({"--http", "127.0.0.1:0"}, {{"GRADWIRE_PROBE", "off"}}).options.probe.empty());
+}
+
+TEST_CASE("help shows every option and how to begin; check-config says whether it would start", "[server][options]") {
+  const StartUp help = start({"--help"});
+  CHECK(help.exit_code == 0);
+  for (const char* word :
+       {"--rpc", "--token-file", "--insecure-no-tls", "--session-memory", "GRADWIRE_", "check-config", "curl"}) {
+    CHECK_THAT(help.out, ContainsSubstring(word));
+  }
+  CHECK(start({"check-config"}).exit_code == 0);
+  CHECK_THAT(start({"check-config"}).out, ContainsSubstring("would start"));
+  CHECK(start({"check-config", "--http", "0.0.0.0:80"}).exit_code == 78);
+  CHECK(start({"--http", "0.0.0.0:80", "check-config"}).exit_code == 78);
+  CHECK(start({"--no-such-option"}).exit_code == 64);
+  CHECK(start({"extra"}).exit_code == 64);
+  CHECK(start({"--version"}).out == "gradwired 0.1.0\n");
+}
+
+}  // namespace
+}  // namespace gradwire::server
