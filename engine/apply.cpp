@@ -106,7 +106,7 @@ struct Plan {
         const Tensor& t = *args[k].tensors;
         in.tensor[k] = t.dtype() == want ? t : cx.contiguous(t, want);
       } else if (cx.on_cpu) {
-        store_scalar(in.number[k], want, args[k].scalar());
+        (kernel->inputs == 3 ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
       } else {
         in.tensor[k] = cx.full({}, args[k].scalar(), want);
       }
