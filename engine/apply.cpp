@@ -373,7 +373,8 @@ void add_into(Context& cx, const Tensor& into, const Tensor& t) {
   Operands in;
   in.count = 2;
   in.tensor[0] = into, in.tensor[1] = t;
-  run(cx, *kernel, into.dtype(), out_view(into), in, nullptr);
+  const Chosen::Params none;  // an address to take the functor from, which has no members
+  run(cx, *kernel, into.dtype(), out_view(into), in, &none);
 }
 
 }  // namespace gradwire::engine

@@ -70,7 +70,7 @@ struct BatchMaker {
   }
   BatchMaker& upload(uint64_t out, std::vector<float> values, bool requires_grad = false) {
     std::string bytes(values.size() * 4, '\0');
-    std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     Arg dtype, shape, text, flag;
     dtype.kind = ArgKind::dtype, dtype.i = static_cast<int>(DType::float32);
     shape.kind = ArgKind::ints, shape.count = 1;
