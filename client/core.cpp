@@ -56,7 +56,12 @@ void Core::call(uint16_t op, const std::source_location& at, std::span<const Val
   Batch& b = open_->batch;
   Recording recording(b);
   OpCall& c = begin(op, at);
+  const size_t size = open_->size();
   for (const auto& v : args) encode(b, v);
+  if (open_->size() - size > kCallBytes)
+    raise(Error(Code::too_large, "the arguments of a call have at most 4 MiB: make long lists a tensor",
+                kOperatorNames[op])
+              .at(Where{at.file_name(), at.line()}));
   c.args = static_cast<uint8_t>(args.size());
   if (!out.empty()) {
     c.out = next_id_;
@@ -172,8 +177,10 @@ uint32_t Core::line(Batch& b, const std::source_location& at) {
 }
 
 uint32_t Core::text(Batch& b, std::string_view s) {
+  if (s.size() > kInlineBytes) raise(Error(Code::too_large, "a text argument has at most 64 KiB"));
   const auto i = static_cast<uint32_t>(b.texts.size());
   b.texts.emplace_back(s);
+  open_->bytes += s.size();
   return i;
 }
 
@@ -272,8 +279,10 @@ void Core::fetch(const Node& n, Part part, FetchKind kind, const std::shared_ptr
     open_->fetches.pop_back();
     throw;
   }
+  const bool full = open_->fetches.size() >= kBatchFetches;
+  if (full) seal_locked();
   lock.unlock();
-  tell_and_wait(was_empty);
+  if (was_empty || full) tell_and_wait(true);
 }
 
 // ---- nodes ----
@@ -512,7 +521,8 @@ void Core::recycle(std::unique_ptr<Outgoing> o) {
   o->fetches.clear();
   o->bytes = 0;
   std::lock_guard lock(lock_);
-  if (pool_.size() < kPool && o->batch.args.capacity() < 16 * kBatchCalls) pool_.push_back(std::move(o));
+  if (pool_.size() < kPool && o->batch.args.capacity() + o->batch.ints.capacity() < 32 * kBatchCalls)
+    pool_.push_back(std::move(o));
 }
 
 void Core::answered(uint64_t seq, uint64_t epoch, std::shared_ptr<const Error> error, std::vector<Warning> warnings) {

@@ -24,6 +24,8 @@ class Link;
 inline constexpr size_t kBatchCalls = 1024;
 inline constexpr size_t kBatchBytes = 256 << 10;
 inline constexpr size_t kSealed = 8;
+inline constexpr size_t kBatchFetches = 1024;
+inline constexpr size_t kCallBytes = 4 << 20;     // of one call's arguments: a message has at most 8 MiB
 inline constexpr size_t kInlineBytes = 64 << 10;  // of an upload that travels within a batch
 
 /// A lock for a few dozen instructions.
@@ -52,7 +54,7 @@ struct Extra {
 struct Outgoing {
   Batch batch;
   std::vector<std::shared_ptr<Arrival>> fetches;
-  size_t bytes = 0;  // of uploads within it
+  size_t bytes = 0;  // of texts and uploads within it
   size_t size() const {
     return bytes + 16 * (batch.calls.size() + batch.args.size()) + 8 * (batch.ints.size() + batch.lines.size());
   }

@@ -106,7 +106,7 @@ struct Plan {
         const Tensor& t = *args[k].tensors;
         in.tensor[k] = t.dtype() == want ? t : cx.contiguous(t, want);
       } else if (cx.on_cpu) {
-        store_scalar(in.number[k], want, args[k].scalar());
+        (kernel->inputs == 3 ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
       } else {
         in.tensor[k] = cx.full({}, args[k].scalar(), want);
       }
@@ -373,7 +373,8 @@ void add_into(Context& cx, const Tensor& into, const Tensor& t) {
   Operands in;
   in.count = 2;
   in.tensor[0] = into, in.tensor[1] = t;
-  run(cx, *kernel, into.dtype(), out_view(into), in, nullptr);
+  const Chosen::Params none;  // an address to take the functor from, which has no members
+  run(cx, *kernel, into.dtype(), out_view(into), in, &none);
 }
 
 }  // namespace gradwire::engine

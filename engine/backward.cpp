@@ -309,7 +309,10 @@ void BackwardTask::visit(Node* n) {
   const std::span<Tensor> douts = n->outs > 1 ? std::span<Tensor>(many) : std::span<Tensor>(&first, 1);
   if (n->side && n->side->owners && !capture_) {
     for (uint16_t i = 0; i < n->side->count; ++i) {
-      if (n->side->owners[i] && douts[i]) accumulate(n->side->owners[i], douts[i]);
+      TensorImpl* owner = n->side->owners[i];
+      // An input of backward() has accumulated already.
+      const bool had = owner && std::ranges::any_of(inputs_, [owner](const Tensor& t) { return t.get() == owner; });
+      if (owner && douts[i] && !had) accumulate(owner, douts[i]);
     }
   }
   if (pruned_ && !(n->flags & Node::kNeeded)) return;

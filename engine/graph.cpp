@@ -168,7 +168,7 @@ Tensor shallow(const Tensor& t, bool with_history) {
   Context& cx = *t->cx;
   auto* p = static_cast<TensorImpl*>(cx.pool.take(TensorImpl::block(t->ndim)));
   std::memcpy(static_cast<void*>(p), t.get(), TensorImpl::block(t->ndim));
-  p->refs = 1, p->extra = nullptr, p->retains_grad = false;
+  p->refs = 1, p->extra = nullptr, p->retains_grad = p->saved = false;
   ++p->storage->refs;
   if (p->own_version) ++p->own_version->refs;
   if (!with_history) p->node = nullptr;
@@ -320,17 +320,18 @@ Node* build(Context& cx, const OpRow& row, const Bound* args, std::span<const Te
   n->attrs = copy_attrs(cx, row, args);
   for (int k = 0; k < saves.count; ++k) {
     const Save& s = saves.at[k];
-    if (s.if_needs >= 0 && !n->edges()[s.if_needs].node()) continue;
+    if (s.if_needs >= 0 && (s.if_needs >= n->edge_count || !n->edges()[s.if_needs].node())) continue;
     Tensor kept;
     if (s.is_out) {
       // Its own node must not hold it: that is a circle.
       if (s.index < outs.size() && outs[s.index]) kept = shallow(outs[s.index], false);
     } else if (args[s.index].kind == ArgKind::tensor) {
       const Tensor& t = old_self && s.index == 0 ? old_self : *args[s.index].tensors;
-      // A leaf's .grad, or a history that this in-place call is about to rewrite, may lead back here.
-      const bool risky =
-          (t->node && t->node->is_leaf()) || t->retains_grad || (old_self && t->storage == first->storage);
+      // A leaf's .grad, a view's base, or a history that this in-place call is about to rewrite, may lead back here.
+      const bool risky = (t->node && t->node->is_leaf()) || t->retains_grad || (t->extra && t->extra->base) ||
+                         (old_self && t->storage == first->storage);
       kept = risky ? shallow(t, true) : t;
+      if (!risky) t->saved = true;
     }
     if (kept) n->versions()[k] = kept.version() + (s.is_out && old_self ? 1 : 0);
     n->saved()[k] = std::move(kept);
@@ -445,16 +446,49 @@ void refresh(const Tensor& t) {
   set_node(cx, t, strided_node(cx, t, {&base, 1}, t), 0);
 }
 
+namespace {
+
+// Before t's history becomes n, which follows from nodes that may keep t for their vjps: there a copy with t's present
+// history takes its place, or the graph would hold itself.
+void break_circle(const Tensor& t, Node* n) {
+  if (!t->saved) return;
+  // Beyond t's present node there is none: when that was made this was done already.
+  std::vector<Node*> met, stack = {n};
+  struct Unmark {
+    std::vector<Node*>& met;
+    ~Unmark() {
+      for (Node* m : met) m->flags &= ~Node::kVisited;
+    }
+  } unmark{met};
+  while (!stack.empty()) {
+    Node* m = stack.back();
+    stack.pop_back();
+    if (m->flags & Node::kVisited) continue;
+    met.push_back(m);
+    m->flags |= Node::kVisited;
+    for (int k = 0; k < m->saved_count; ++k) {
+      if (m->saved()[k].get() == t.get()) m->saved()[k] = shallow(t, true);
+    }
+    for (int k = 0; k < m->edge_count; ++k) {
+      if (Node* to = m->edges()[k].node(); to && to != t->node && !(to->flags & Node::kVisited)) stack.push_back(to);
+    }
+  }
+}
+
+}  // namespace
+
 InplaceRecord::InplaceRecord(Context& cx, const OpRow& row, const Bound* args, const Tensor& old_self)
     : cx_(cx), self_(*args[0].tensors), node_(build(cx, row, args, {&self_, 1}, old_self)) {
   try {
     if (self_->retains_grad) make_owners(cx, node_);
+    break_circle(self_, node_);
     if (!self_->extra || !self_->extra->base) return;
     const Tensor base = self_->extra->base, written = shallow(self_, false);
     written->node = node_, ++node_->refs;
     const Tensor in[] = {base, written};
     base_node_ = strided_node(cx, self_, in, base);
     if (base->retains_grad) make_owners(cx, base_node_);
+    break_circle(base, base_node_);
   } catch (...) {
     drop();
     throw;

@@ -71,7 +71,8 @@ struct TensorImpl {
   DType dtype;
   uint8_t ndim;
   bool contiguous;
-  bool retains_grad;  // retain_grad(): its node puts the gradient here
+  bool retains_grad : 1;   // retain_grad(): its node puts the gradient here
+  bool saved : 1 = false;  // a node keeps it, or kept it
   int64_t numel, offset;
   Storage* storage;
   Version* own_version;  // null: the storage's

@@ -24,13 +24,6 @@ constexpr size_t kFirstGrowth = 128 << 10;
 /// Messages up to this size are not waited for one by one.
 constexpr size_t kSmall = 4 << 10;
 
-/// Whether a message is the end of a call, by its first words: a pointer to a struct that follows, and what kind it is.
-bool is_finish(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) {
-  if (segments.size() != 1 || segments[0].size() < 2 || segments[0].size() > 8) return false;
-  const auto bytes = segments[0].asBytes();
-  return u32_at(bytes.begin()) == 0 && (u32_at(bytes.begin() + 8) & 0xFFFF) == capnp::rpc::Message::FINISH;
-}
-
 /// Stands for a segment that is not there yet, so that what refers to it can be read.
 constexpr size_t kZeros = 8 << 20;
 const kj::byte* zeros() {
@@ -40,6 +33,13 @@ const kj::byte* zeros() {
     return static_cast<const kj::byte*>(p);
   }();
   return page;
+}
+
+/// Whether a message is the end of a call, by its first words: a pointer to a struct that follows, and what kind it is.
+bool is_finish(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) {
+  if (segments.size() != 1 || segments[0].size() < 2 || segments[0].size() > 8) return false;
+  const auto bytes = segments[0].asBytes();
+  return u32_at(bytes.begin()) == 0 && (u32_at(bytes.begin() + 8) & 0xFFFF) == capnp::rpc::Message::FINISH;
 }
 
 bool is_block(size_t size) { return size > kFirstGrowth && size <= BlockPool::kBlock; }

@@ -7,7 +7,6 @@ namespace gradwire::server {
 namespace {
 
 constexpr size_t kFetches = 4096;                            // of one batch
-constexpr auto kOpDeadline = std::chrono::seconds(60);       // of one backward, on lanes
 constexpr auto kUnnoticed = std::chrono::microseconds(200);  // between two looks at the clock
 
 class BatchTask final : public Task {

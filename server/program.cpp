@@ -183,10 +183,15 @@ class ProgramTask final : public Task {
         ++s.ops;
         return true;
       }
+      spent_ = {};
       backward_.emplace(s.cx, call_.id, full);
     }
     Pause pause{*core_, until};
-    if (!backward_->step(Pause::due, &pause)) return false;
+    const auto begun = core_->shared.clock.now();
+    const bool ended = backward_->step(Pause::due, &pause);
+    spent_ += core_->shared.clock.now() - begun;
+    if (!ended && spent_ > kOpDeadline) throw Error(Code::deadline_exceeded, "an operator may take 60 s");
+    if (!ended) return false;
     place(s, st, backward_->take());
     backward_.reset();
     ++s.ops;
@@ -248,6 +253,7 @@ class ProgramTask final : public Task {
   engine::BoundCall call_;
   std::vector<std::pair<std::string_view, engine::Bound>> named_;
   std::optional<engine::BackwardTask> backward_;
+  Clock::time_point::duration spent_{};  // by the backward, on lanes
   size_t at_ = 0, warned_ = 0;
 };
 

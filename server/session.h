@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -111,6 +112,9 @@ std::unique_ptr<Task> make_program_task(std::shared_ptr<Core>,
                                         std::function<std::shared_ptr<const Program>(State&)> find,
                                         std::vector<Program::Input> feeds, std::vector<std::string> fetch,
                                         Done<Result<ProgramResult>>);
+
+/// How long one backward may take, on lanes.
+inline constexpr auto kOpDeadline = std::chrono::seconds(60);
 
 /// Whatever was thrown, as an Error.
 Error current_error() noexcept;

@@ -136,7 +136,11 @@ struct Listener::Loop {
       if (fd >= 0) {
         kj::AutoCloseFd own(fd);
         auto [text, local] = shown(from, false);
-        take(kj::mv(own), local ? std::string() : std::move(text));
+        try {
+          take(kj::mv(own), local ? std::string() : std::move(text));
+        } catch (...) {
+          // Not enough memory or descriptors for this one: it is closed, and the next may find some.
+        }
         continue;
       }
       if (errno == EAGAIN || errno == EWOULDBLOCK) return observer.whenBecomesReadable().then([this] { return run(); });

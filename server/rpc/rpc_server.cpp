@@ -3,8 +3,10 @@
 #include <kj/async-io.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include <future>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -36,7 +38,8 @@ void keep_alive(int fd) {
 /// What runs on the loop, from its first turn to its last.
 class Loop final : private kj::TaskSet::ErrorHandler {
  public:
-  Loop(RpcShared& shared, std::vector<Listener>& listeners, kj::AsyncIoContext& io, int most)
+  /// `self` is where the queue's work finds this: some may have been there before the loop began.
+  Loop(RpcShared& shared, std::vector<Listener>& listeners, kj::AsyncIoContext& io, int most, Loop*& self)
       : shared_(shared),
         listeners_(listeners),
         io_(io),
@@ -45,12 +48,13 @@ class Loop final : private kj::TaskSet::ErrorHandler {
         most_(most),
         tasks_(*this),
         accepting_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {
-    tasks_.add(shared_.queue->serve(io_.unixEventPort));
+    self = this;
     for (auto& l : listeners) {
       accepting_->add(l.serve(io_.unixEventPort, timer_, [this](kj::AutoCloseFd fd, std::string address) {
         take(kj::mv(fd), std::move(address));
       }));
     }
+    tasks_.add(shared_.queue->serve(io_.unixEventPort));
   }
   ~Loop() {
     connections_.clear();
@@ -138,7 +142,14 @@ struct RpcServer::Impl {
       address = listeners.back().address();
     }
     if (!o.unix_path.empty()) listeners.push_back(Listener::unix_socket(o.unix_path));
+    auto ready = started.get_future();
     thread = std::thread([this, most = o.max_connections] { run(most); });
+    try {
+      ready.get();
+    } catch (...) {
+      thread.join();
+      throw;
+    }
   }
   ~Impl() {
     shared.queue->post([this] { stop->fulfill(); });
@@ -146,17 +157,25 @@ struct RpcServer::Impl {
   }
 
   void run(int most) {
-    Quiet quiet;
-    auto io = kj::setupAsyncIo();
-    auto paf = kj::newPromiseAndFulfiller<void>();
-    stop = kj::mv(paf.fulfiller);
-    {
-      Loop l(shared, listeners, io, most);
-      loop = &l;
-      paf.promise.wait(io.waitScope);
-      loop = nullptr;
+    bool running = false;
+    try {
+      Quiet quiet;
+      auto io = kj::setupAsyncIo();
+      auto paf = kj::newPromiseAndFulfiller<void>();
+      stop = kj::mv(paf.fulfiller);
+      {
+        Loop l(shared, listeners, io, most, loop);
+        started.set_value();
+        running = true;
+        paf.promise.wait(io.waitScope);
+      }
+      shared.queue->close();
+    } catch (...) {
+      const Error e = caught_error(Code::internal);
+      spdlog::critical("the RPC loop ended: {}", e.message());
+      if (!running)
+        started.set_exception(std::make_exception_ptr(Error(Code::unavailable, "the RPC loop cannot start")));
     }
-    shared.queue->close();
   }
 
   RpcSetup setup;
@@ -165,6 +184,7 @@ struct RpcServer::Impl {
   std::string address;
   Loop* loop = nullptr;                      // the loop's
   kj::Own<kj::PromiseFulfiller<void>> stop;  // the loop's
+  std::promise<void> started;
   std::thread thread;
 };
 

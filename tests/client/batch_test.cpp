@@ -172,6 +172,28 @@ TEST_CASE("Indices travel as they were written", "[client][batch]") {
   }
 }
 
+TEST_CASE("A call is bounded, and so is a batch of fetches", "[client][batch][L31]") {
+  Fake fake;
+  auto client = connect(fake.address());
+  auto x = tensor({1., 2.});
+  CHECK_THROWS_AS(x[std::vector<int64_t>(600'000)], TooLarge);
+  CHECK_THROWS_AS(x.reshape(std::vector<int64_t>(600'000, 1)), TooLarge);
+  const std::string word(100'000, 'x');
+  CHECK_THROWS_AS(nll_loss(x, x, {.reduction = word}), TooLarge);
+  client.session().sync();
+  fake.hold();
+  auto first = x.async_item<float>();
+  fake.batches(2);
+  std::vector<Future<std::vector<float>>> futures;
+  for (int i = 0; i < 3000; ++i) futures.push_back(x.async_to_vector<float>());
+  fake.let_go();
+  for (auto& f : futures) CHECK(f.get() == std::vector<float>{1, 2});
+  for (const auto& b : fake.batches()) {
+    CHECK(b.fetches.size() <= 1024);
+    CHECK(calls_of(b, op::index) + calls_of(b, op::reshape) == 0);
+  }
+}
+
 TEST_CASE("A server with another catalogue is spoken to by names", "[client][catalogue]") {
   Fake fake({.catalogue_hash = 1, .operators = {"neg", "mul"}});
   auto client = connect(fake.address());

@@ -143,7 +143,7 @@ TEST_CASE("An upload that the server does not take ends in time, and with it the
     const std::vector<double> bytes(4'000'000);
     CHECK_THROWS_AS(from_span(bytes), DeadlineExceeded);
   }  // nothing refers to them any more
-  CHECK(fake.writes().size() == 8);
+  CHECK(fake.writes().size() < 4'000'000 * sizeof(double) / (512 << 10));  // some were never sent
   CHECK_THROWS_AS(client.info(), Unavailable);
 }
 

@@ -16,6 +16,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -101,8 +103,9 @@ std::string address(const std::string& ready, const std::string& key) {
                                                                                                        : "";
 }
 
-/// One request on a connection of its own, and the answer.
-std::string http(const std::string& at, const std::string& path) {
+/// One request on a connection of its own, and the answer. A body makes it a POST; `sent` is called once it is written.
+std::string http(const std::string& at, const std::string& path, const std::string& body = {},
+                 const std::function<void()>& sent = {}) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -110,8 +113,13 @@ std::string http(const std::string& at, const std::string& path) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   std::string answer;
   if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: " + at + "\r\nConnection: close\r\n\r\n";
+    const std::string request =
+        (body.empty() ? "GET " : "POST ") + path + " HTTP/1.1\r\nHost: " + at + "\r\nConnection: close\r\n" +
+        (body.empty() ? std::string()
+                      : "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n") +
+        "\r\n" + body;
     if (write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
+      if (sent) sent();
       char buffer[4096];
       for (ssize_t n; (n = read(fd, buffer, sizeof buffer)) > 0;) answer.append(buffer, static_cast<size_t>(n));
     }
@@ -162,6 +170,30 @@ TEST_CASE("an idle server ends at once and cleanly", "[e2e][process][T44]") {
     CHECK(took < 1.0);  // 0.1 s on a machine that has nothing else to do
     CHECK_THAT(http(address(ready, "http"), "/livez"), !ContainsSubstring("200"));
   }
+}
+
+TEST_CASE("work in hand is finished before the server ends, and new work is refused", "[e2e][process][T44]") {
+  Process p(kFree);
+  const std::string ready = p.line(), at = address(ready, "http"), probe = address(ready, "probe");
+  const std::string made = http(at, "/v1/sessions", "{}");
+  std::smatch id;
+  REQUIRE(std::regex_search(made, id, std::regex("\"id\": ?\"([0-9a-f]{32})\"")));
+  std::string program = R"({"ops": [{"op": "rand", "attrs": {"size": [512, 512]}, "out": "a"})";
+  for (int i = 0; i < 200; ++i) program += R"(, {"op": "matmul", "in": ["a", "a"], "out": "b"})";
+  program += R"(, {"op": "sum", "in": ["b"], "out": "s"}], "fetch": ["s"]})";
+  std::promise<void> sent;
+  auto answer = std::async(std::launch::async, [&] {
+    return http(at, "/v1/sessions/" + id[1].str() + "/run", program, [&] { sent.set_value(); });
+  });
+  sent.get_future().wait();
+  // It has begun when the server has counted operators.
+  const std::regex some("gradwire_ops_total [1-9]");
+  while (answer.wait_for(std::chrono::seconds(0)) != std::future_status::ready &&
+         !std::regex_search(http(probe, "/metrics"), some)) {}
+  kill(p.pid, SIGTERM);
+  const std::string result = answer.get();
+  CHECK_THAT(result, ContainsSubstring(" 200 ") && ContainsSubstring("\"s\""));
+  CHECK(p.wait() == 0);
 }
 
 TEST_CASE("a server that would be open to others does not start, and opens no port", "[e2e][process][T34]") {

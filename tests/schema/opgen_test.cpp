@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <sstream>
 #include <string>
 
@@ -79,25 +78,4 @@ TEST_CASE("opgen refuses rows that make no sense", "[opgen]") {
   refuses(R"({.sig = "f(Tensor a) -> Tensor"})", "f has no .doc");
   refuses(R"({.sig = "f(Tensor a) -> Tensor", .doc = "d"}, {.sig = "f(Tensor b) -> Tensor", .doc = "d"})", "twice");
   refuses(R"({.sig = "f(int n, Tensor a) -> Tensor", .doc = "d"})", "first parameter must be a Tensor");
-}
-
-TEST_CASE("The committed functions, reference and catalogue are what the rows say now", "[opgen]") {
-  // The catalogue's order is that of the registry, where kUnaryOps stands for engine/ops/unary.cpp.
-  const std::string registry = text_of(GRADWIRE_SOURCE "/engine/registry.cpp");
-  std::string files;
-  static const std::regex kFamily("k([A-Z][a-z]+)Ops");
-  for (std::sregex_iterator i(registry.begin(), registry.end(), kFamily), end; i != end; ++i) {
-    std::string family = (*i)[1];
-    family[0] = static_cast<char>(family[0] - 'A' + 'a');
-    files += std::string(" " GRADWIRE_SOURCE "/engine/ops/") + family + ".cpp";
-  }
-  REQUIRE(!files.empty());
-  const fs::path dir = fs::temp_directory_path() / ("opgen_now_" + std::to_string(::getpid()));
-  fs::create_directories(dir);
-  REQUIRE(std::system((std::string(GRADWIRE_BIN "/opgen ") + dir.string() + files).c_str()) == 0);
-  for (const char* name : {"ops.h", "ops.md", "operators.json"}) {
-    INFO(name << ": run `cmake --build BUILD --target generate`");
-    CHECK((text_of(dir / name) == text_of(fs::path(GRADWIRE_SOURCE "/schema") / name)));
-  }
-  fs::remove_all(dir);
 }

@@ -186,7 +186,11 @@ TEST_CASE("a thousand sessions leave memory at the baseline", "[server][service]
   };
   const int64_t before = round(100);
   const int64_t after = round(1000);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  (void)before, (void)after;  // they keep what is freed for a while; leaks are theirs to find
+#else
   CHECK(after - before < int64_t{1} << 20);
+#endif
   CHECK(rig.service.list().empty());
 }
 
