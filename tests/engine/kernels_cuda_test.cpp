@@ -89,9 +89,9 @@ TEST_CASE("every functor gives on CUDA what it gives on the CPU", "[kernels][cud
   Device d;
   std::mt19937 r(21);
   const Scalar alpha = 3;
-  for (const char* op :
-       {"neg",       "exp",     "log",     "relu", "add", "add_scaled", "sub", "mul", "div", "div_floor",
-        "div_trunc", "maximum", "minimum", "eq",   "ne",  "lt",         "le",  "gt",  "ge",  "where"}) {
+  for (const char* op : {"neg", "exp", "log",       "relu",      "add",     "add_scaled", "sub",
+                         "mul", "div", "div_floor", "div_trunc", "maximum", "minimum",    "eq",
+                         "ne",  "lt",  "le",        "gt",        "ge",      "where",      "threshold_backward"}) {
     const Pointwise* p = find_pointwise(op);
     for (DType t : kAll) {
       CAPTURE(op, name(t));
