@@ -1,5 +1,3 @@
-#include <cblas.h>
-
 #include <algorithm>
 #include <climits>
 #include <memory>
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "engine/cpu/convert.h"
+#include "engine/cpu/gemm.h"
 #include "engine/cpu/loop.h"
 #include "engine/kernels.h"
 #include "engine/math.h"
@@ -38,30 +37,6 @@ template <class T> struct Panel {
     return data.get();
   }
 };
-
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-          float beta, float* c, int64_t ldc) {
-  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, static_cast<int>(m),
-              static_cast<int>(n), static_cast<int>(k), 1, a, static_cast<int>(lda), b, static_cast<int>(ldb), beta, c,
-              static_cast<int>(ldc));
-}
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b, int64_t ldb,
-          double beta, double* c, int64_t ldc) {
-  cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, static_cast<int>(m),
-              static_cast<int>(n), static_cast<int>(k), 1, a, static_cast<int>(lda), b, static_cast<int>(ldb), beta, c,
-              static_cast<int>(ldc));
-}
-
-/// y = a x, or for t a^T x, with y of m and x of k elements.
-void gemv(bool t, int64_t m, int64_t k, const float* a, int64_t lda, const float* x, int64_t dx, float* y, int64_t dy) {
-  cblas_sgemv(CblasRowMajor, t ? CblasTrans : CblasNoTrans, static_cast<int>(t ? k : m), static_cast<int>(t ? m : k), 1,
-              a, static_cast<int>(lda), x, static_cast<int>(dx), 0, y, static_cast<int>(dy));
-}
-void gemv(bool t, int64_t m, int64_t k, const double* a, int64_t lda, const double* x, int64_t dx, double* y,
-          int64_t dy) {
-  cblas_dgemv(CblasRowMajor, t ? CblasTrans : CblasNoTrans, static_cast<int>(t ? k : m), static_cast<int>(t ? m : k), 1,
-              a, static_cast<int>(lda), x, static_cast<int>(dx), 0, y, static_cast<int>(dy));
-}
 
 /// How BLAS reads a matrix in place, if it can.
 struct Layout {

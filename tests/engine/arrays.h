@@ -1,5 +1,9 @@
 #pragma once
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -124,6 +128,10 @@ class Array {
     t.first_ += start * strides_[d], t.shape_[d] = size;
     return t;
   }
+  /// Where the storage begins, its bytes, and the first element's offset in it, in bytes.
+  char* storage() const { return data_.get(); }
+  size_t storage_bytes() const { return bytes_; }
+  int64_t first() const { return first_ * size_of(dtype_); }
   std::vector<char> bytes() const { return {data_.get(), data_.get() + bytes_}; }
   /// Nothing was written past the end of the storage.
   bool sound() const {
@@ -167,6 +175,21 @@ inline bool near(double got, double want, double relative) {
   if (std::isinf(want)) return got == want;
   return std::abs(got - want) <= relative * std::max(1.0, std::abs(want));
 }
+
+/// Kernels run with this many threads while it lives; without OpenMP with one.
+class Threads {
+ public:
+#ifdef _OPENMP
+  explicit Threads(int n) : before_(omp_get_max_threads()) { omp_set_num_threads(n); }
+  ~Threads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+#else
+  explicit Threads(int) {}
+  ~Threads() {}
+#endif
+};
 
 inline void launch(KernelFn kernel, std::vector<View> out, std::vector<View> in, const void* params = nullptr) {
   kernel({.stream = nullptr, .out = out, .in = in, .params = params});

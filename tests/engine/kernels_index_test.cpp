@@ -1,7 +1,5 @@
 #include <catch2/catch_test_macros.hpp>
 
-#include <omp.h>
-
 #include <functional>
 #include <limits>
 
@@ -129,11 +127,9 @@ TEST_CASE("put writes the last of several values, or adds them all up", "[kernel
             }
             const Sizes shape = {n, w}, base = {0, v.strides[1]};
             const PutParams p{accumulate};
-            const int before = omp_get_max_threads();
-            omp_set_num_threads(threads);
+            const Threads team(threads);
             launch(cpu::put, {View{v.data, shape.data(), base.data(), 2, t}},
                    {rows.seen({n, w}, {1, 0}).view(), values.view()}, &p);
-            omp_set_num_threads(before);
             int64_t wrong = 0;
             for (int64_t i = 0; i < h * w; ++i) wrong += x.real(i) != want.real(i);
             CAPTURE(name(t), test::name(l), accumulate, size, threads);

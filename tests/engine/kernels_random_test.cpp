@@ -1,7 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <Random123/philox.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -112,13 +111,14 @@ TEST_CASE("the same seed gives the same bits on one thread and on two", "[kernel
   const Array x(DType::float32, {200001});
   const RandomParams p{1, 2};
   for (KernelFn kernel : {cpu::uniform, cpu::normal}) {
-    const int before = omp_get_max_threads();
-    omp_set_num_threads(1);
+    std::vector<char> one;
+    {
+      const Threads threads(1);
+      launch(kernel, {x.view()}, {}, &p);
+      one = x.bytes();
+    }
+    const Threads threads(2);
     launch(kernel, {x.view()}, {}, &p);
-    const auto one = x.bytes();
-    omp_set_num_threads(2);
-    launch(kernel, {x.view()}, {}, &p);
-    omp_set_num_threads(before);
     CHECK(one == x.bytes());
   }
 }

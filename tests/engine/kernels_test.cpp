@@ -1,7 +1,5 @@
 #include <catch2/catch_test_macros.hpp>
 
-#include <omp.h>
-
 #include <bit>
 #include <functional>
 #include <limits>
@@ -17,12 +15,15 @@ namespace {
 
 /// The bytes that a kernel gives with one thread and with two.
 template <class F> void same_with_two_threads(F bytes) {
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(1);
-  const std::vector<char> one = bytes();
-  omp_set_num_threads(2);
-  const std::vector<char> two = bytes();
-  omp_set_num_threads(before);
+  std::vector<char> one, two;
+  {
+    const Threads threads(1);
+    one = bytes();
+  }
+  {
+    const Threads threads(2);
+    two = bytes();
+  }
   CHECK(one == two);
 }
 

@@ -59,6 +59,7 @@ const std::map<std::string, Meaning>& meanings() {
       {"minimum",
        {2, true, [](D a, D b) { return a != a || b != b ? kNan : std::min(a, b); },
         [](I a, I b) { return std::min(a, b); }}},
+      {"threshold_backward", {2, false, [](D a, D b) { return b > 0 || b != b ? a : 0; }, nullptr}},
       {"eq", {2, true, [](D a, D b) { return a == b; }, [](I a, I b) { return a == b; }, true}},
       {"ne", {2, true, [](D a, D b) { return a != b; }, [](I a, I b) { return a != b; }, true}},
       {"lt", {2, true, [](D a, D b) { return a < b; }, [](I a, I b) { return a < b; }, true}},
