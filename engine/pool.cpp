@@ -50,6 +50,7 @@ void Pool::unmap(Map* m) {
   (m->prev ? m->prev->next : maps_) = m->next;
   if (m->next) m->next->prev = m->prev;
   mapped_ -= static_cast<int64_t>(m->bytes);
+  open(m, m->bytes);
   munmap(m, m->bytes);
 }
 
