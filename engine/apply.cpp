@@ -106,7 +106,7 @@ struct Plan {
         const Tensor& t = *args[k].tensors;
         in.tensor[k] = t.dtype() == want ? t : cx.contiguous(t, want);
       } else if (cx.on_cpu) {
-        store_scalar(in.number[k], want, args[k].scalar());
+        (kernel->inputs == 3 ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
       } else {
         in.tensor[k] = cx.full({}, args[k].scalar(), want);
       }
@@ -163,7 +163,7 @@ bool pointwise_flat(Context& cx, const OpRow& row, const Bound* args, Results& r
     } else {
       const Scalar s = args[k].scalar();
       if (s.kind > category(dtype) || (s.kind == Category::integer && dtype == DType::boolean)) return false;
-      store_scalar(number[k], dtype, s);
+      wrap_scalar(number[k], dtype, s);
       line.in[k] = number[k];
     }
   }
@@ -243,8 +243,10 @@ Tensor old_self(Context& cx, const OpRow& row, const Bound* args, const Tensor& 
 
 Results inplace(Context& cx, const OpRow& row, const Bound* args) {
   const Tensor self = *args[0].tensors;
-  const bool recording = wants_grad(row, args) && cx.grad_mode && row.def->vjp;
+  wants_grad(row, args);  // brings views up to date
   check_inplace(cx, row, self);
+  if (cx.grad_mode) inherit_history(self);
+  const bool recording = wants_grad(row, args) && cx.grad_mode && row.def->vjp;
   if (row.def->pointwise > 0) {
     const Shape shape = result_shape(row, args);
     if (!std::ranges::equal(std::span<const int64_t>(shape), self.shape())) {

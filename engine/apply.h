@@ -26,6 +26,8 @@ class Promotion {
 
 /// v as one element of dtype t. Throws bad_argument where an integer does not fit an integer type.
 void store_scalar(void* to, DType t, Scalar v);
+/// The same for a number beside a tensor, as PyTorch has it: an integer that does not fit wraps.
+void wrap_scalar(void* to, DType t, Scalar v);
 
 Tensor sum_to(Context&, const Tensor& t, std::span<const int64_t> shape);     // history
 Tensor expand_to(Context&, const Tensor& t, std::span<const int64_t> shape);  // history

@@ -93,6 +93,8 @@ void require_grad(const Tensor&);
 void retain_grad(const Tensor&);
 /// Brings the node of a view up to date when its base's history was rewritten since.
 void refresh(const Tensor&);
+/// A view that was taken where nothing is recorded has no history: before it is written it gets its base's.
+void inherit_history(const Tensor& view);
 /// Marks `view` as a view of `base` (or of base's base).
 void mark_view(const Tensor& view, const Tensor& base);
 

@@ -446,6 +446,14 @@ void refresh(const Tensor& t) {
   set_node(cx, t, strided_node(cx, t, {&base, 1}, t), 0);
 }
 
+void inherit_history(const Tensor& t) {
+  Extra* e = t->extra;
+  if (!e || !e->base || t->node || !e->base->node) return;
+  const Tensor base = e->base;
+  set_node(*t->cx, t, strided_node(*t->cx, t, {&base, 1}, t), 0);
+  e->base_history = base->extra->history;
+}
+
 namespace {
 
 // Before t's history becomes n, which follows from nodes that may keep t for their vjps: there a copy with t's present

@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "engine/apply.h"
 #include "schema/half.h"
+
+static_assert(std::endian::native == std::endian::little);
 
 namespace gradwire::engine {
 
@@ -81,6 +84,11 @@ void store_scalar(void* to, DType t, Scalar v) {
     case DType::float64:
       return put(v.real());
   }
+}
+
+void wrap_scalar(void* to, DType t, Scalar v) {
+  if (v.kind != Category::integer || category(t) != Category::integer) return store_scalar(to, t, v);
+  std::memcpy(to, &v.i, static_cast<size_t>(size_of(t)));  // the low bytes come first
 }
 
 }  // namespace gradwire::engine

@@ -32,7 +32,7 @@ Shape contiguous_strides(std::span<const int64_t> shape) {
   int64_t n = 1;
   for (size_t d = shape.size(); d-- > 0;) {
     strides[d] = n;
-    n *= std::max<int64_t>(shape[d], 1);
+    if (__builtin_mul_overflow(n, std::max<int64_t>(shape[d], 1), &n)) n = kMaxNumel;  // no tensor has this shape
   }
   return strides;
 }

@@ -33,9 +33,11 @@ bool is_bool(const Call& c, int k) {
   return c.is_tensor(k) ? c.tensor(k).dtype() == DType::boolean : c.scalar(k).kind == Category::boolean;
 }
 
-void refuse_zero_divisor(const Call& c) {
+void refuse_zero_divisor(const Call& c, DType compute) {
   if (!c.is_tensor(1)) {
-    if (c.scalar(1).real() == 0) throw Error(Code::bad_argument, "ZeroDivisionError");
+    int64_t divisor = 0;
+    wrap_scalar(&divisor, compute, c.scalar(1));
+    if (divisor == 0) throw Error(Code::bad_argument, "ZeroDivisionError");
     return;
   }
   const Tensor& t = c.tensor(1);
@@ -84,6 +86,8 @@ constexpr OpDef kRows[] = {
                         "invert a mask, use the `~` or `logical_not()` operator instead.");
           }
           const Scalar a = c.scalar(2);
+          if (a.kind == Category::boolean)
+            throw Error(Code::bad_argument, "Boolean alpha only supported for Boolean results.");
           if (is_one(a)) return {};
           return scaled(c, a.kind == Category::floating
                                ? Scalar(-a.f)
@@ -133,7 +137,7 @@ constexpr OpDef kRows[] = {
             else
               p.add(c.scalar(k), c.cx.default_dtype);
           }
-          if (!is_floating(p.result())) refuse_zero_divisor(c);
+          if (!is_floating(p.result())) refuse_zero_divisor(c, p.result());
           return {mode == "trunc" ? "div_trunc" : "div_floor", {}};
         },
         .saves = {in(0).when(1), in(1)},

@@ -24,6 +24,8 @@ Tensor finish(const Call& c, int i, Tensor t) {
 
 Tensor filled(const Call& c, std::span<const int64_t> size, Scalar value, DType dtype, int i) {
   rule::device(c, i + 1);
+  char number[16];
+  store_scalar(number, dtype, value);  // refuses what does not fit
   return finish(c, i, c.cx.full(size, value, dtype));
 }
 

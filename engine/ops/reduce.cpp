@@ -8,6 +8,8 @@
 #include "engine/shape.h"
 #include "schema/ops.h"
 
+#include <limits>
+
 namespace gradwire::engine {
 namespace {
 
@@ -60,6 +62,10 @@ constexpr OpDef kRows[] = {
                              result);
           const double n =
               static_cast<double>(x.numel()) / static_cast<double>(std::max<int64_t>(1, checked_numel(r.kept)));
+          if (x.numel() == 0) {  // of nothing
+            const rule::Reduced out = rule::reduced(x.shape(), c.args[1], c.flag(2));
+            return c.cx.full(out.dropped, std::numeric_limits<double>::quiet_NaN(), result);
+          }
           return reduce_sum(c, c.cx.contiguous(x, result), result, 1 / n);
         },
         .vjp = [](const Vjp& g) -> Grads {

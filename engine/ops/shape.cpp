@@ -46,7 +46,7 @@ void check_strided(const Tensor& x, std::span<const int64_t> size, std::span<con
   if (e && e->last >= have) {
     throw Error(Code::index_out_of_range,
                 "setStorage: sizes " + to_string(size) + ", strides " + to_string(stride) + ", storage offset " +
-                    std::to_string(offset) + " require " + std::to_string(e->last + 1) +
+                    std::to_string(offset) + " require " + std::to_string(static_cast<uint64_t>(e->last) + 1) +
                     " elements, which are out of bounds for storage of size " + std::to_string(have));
   }
 }

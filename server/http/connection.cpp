@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <cstring>
 #include <ctime>
 
@@ -24,6 +25,9 @@ constexpr size_t kBuffer = 2 * kMaxHead;          // of one connection: heads, a
 constexpr size_t kGather = size_t{64} << 10;      // answers that wait to go out together
 constexpr uint64_t kDiscard = size_t{64} << 10;   // of a body that nobody wants; a longer one closes
 constexpr uint64_t kLinger = uint64_t{16} << 20;  // bytes read after an answer that closes
+
+constexpr size_t kTurn = size_t{256} << 10;       // bytes that one connection moves before the others have a turn
+constexpr size_t kRequestCost = size_t{4} << 10;  // of a turn, beside its bytes
 
 /// The peer is gone.
 struct Gone {};
@@ -125,6 +129,7 @@ class TcpConnection final : public Connection {
     root_.start();
   }
   void check(Time now) override {
+    if (upgraded_) upgraded_->check(now);
     if (now < deadline_) return;
     late_ = true;
     deadline_ = Time::max();
@@ -132,8 +137,8 @@ class TcpConnection final : public Connection {
     socket_.cancel(ec);
   }
   void drain() override {
-    if (closer_) {
-      closer_();
+    if (upgraded_) {
+      upgraded_->drain();
     } else if (idle_) {
       deadline_ = Time::min();
       check(Time::max());
@@ -159,16 +164,32 @@ class TcpConnection final : public Connection {
     tcp::socket::wait_type what;
     bool await_ready() const noexcept { return c.late_; }
     void await_suspend(std::coroutine_handle<> h) {
+      c.moved_ = 0;
       c.socket_.async_wait(what, [h](const boost::system::error_code&) { h.resume(); });
+    }
+    void await_resume() const noexcept {}
+  };
+
+  /// Lets the other connections have their turn where this one has moved much without waiting.
+  struct Share {
+    TcpConnection& c;
+    bool await_ready() const noexcept { return c.moved_ < kTurn; }
+    void await_suspend(std::coroutine_handle<> h) {
+      c.moved_ = 0;
+      boost::asio::post(c.shared_.loop, [h] { h.resume(); });
     }
     void await_resume() const noexcept {}
   };
 
   /// At least one byte, as they come; 0: the peer has closed or the deadline has passed (late_).
   Async<size_t> read_some(std::span<std::byte> to) {
+    co_await Share{*this};
     for (;;) {
-      const ssize_t n = ::recv(socket_.native_handle(), to.data(), to.size(), 0);
-      if (n > 0) co_return static_cast<size_t>(n);
+      const ssize_t n = ::recv(socket_.native_handle(), to.data(), std::min(to.size(), kTurn), 0);
+      if (n > 0) {
+        moved_ += static_cast<size_t>(n);
+        co_return static_cast<size_t>(n);
+      }
       if (n == 0 || (errno != EAGAIN && errno != EINTR)) co_return 0;
       co_await Ready{*this, tcp::socket::wait_read};
       if (late_) co_return 0;
@@ -192,10 +213,12 @@ class TcpConnection final : public Connection {
         deadline_ = begin + shared_.limits.write_grace + seconds(sent, shared_.limits.write_rate);
         co_await Ready{*this, tcp::socket::wait_write};
         if (late_) throw Gone{};
+        deadline_ = Time::max();
         continue;
       }
       if (n < 0) throw Gone{};
       sent += static_cast<uint64_t>(n);
+      moved_ += static_cast<size_t>(n);
       while (n > 0) {
         const auto k = std::min(first->iov_len, static_cast<size_t>(n));
         first->iov_base = static_cast<char*>(first->iov_base) + k;
@@ -203,6 +226,7 @@ class TcpConnection final : public Connection {
         n -= static_cast<ssize_t>(k);
         if (first->iov_len == 0) ++first;
       }
+      co_await Share{*this};
     }
     deadline_ = Time::max();
   }
@@ -304,6 +328,8 @@ class TcpConnection final : public Connection {
     const std::string_view raw(buffer_.get() + begin_, size);
     begin_ += size;
     ++requests_;
+    moved_ += kRequestCost;
+    co_await Share{*this};
     continued_ = false;
     body_time_ = {};
     body_read_ = 0;
@@ -318,7 +344,7 @@ class TcpConnection final : public Connection {
         co_await flush();
         const int fd = socket_.release();
         std::string copy(raw);
-        co_await serve_websocket(shared_, fd, std::move(copy), found.params[0], closer_);
+        co_await serve_websocket(shared_, fd, std::move(copy), found.params[0], upgraded_);
         co_return false;
       }
       answer = co_await dispatch(x, found);
@@ -439,9 +465,11 @@ class TcpConnection final : public Connection {
   Time deadline_ = Time::max();
   Time::duration body_time_{};  // how long the reading of this body has taken
   uint64_t body_read_ = 0;
+  size_t moved_ = 0;  // bytes since the last wait or turn
   int requests_ = 0;
   bool late_ = false, idle_ = false, continued_ = false;
-  std::function<void()> ended_, closer_;
+  std::function<void()> ended_;
+  Upgraded* upgraded_ = nullptr;
   Async<void> root_;  // last: it uses the rest
 };
 

@@ -95,21 +95,35 @@ template <class F> struct Operation {
 };
 template <class F> Operation(F) -> Operation<F>;
 
-class WebSocket {
+class WebSocket final : public Upgraded {
  public:
   WebSocket(Shared& shared, int fd) : shared_(shared), stream_(shared.loop, shared.limits.websocket_fragments) {
     error_code ec;
     stream_.next_layer().socket().assign(tcp::v4(), fd, ec);
   }
 
-  Async<void> run(std::string head, std::string session, std::function<void()>& closer) {
-    closer = [this] { finish(ws::close_code::going_away, "the server is draining"); };
+  Async<void> run(std::string head, std::string session, Upgraded*& upgraded) {
+    upgraded = this;
     try {
       co_await talk(std::move(head), std::move(session));
     } catch (const std::exception& e) {
       spdlog::error("websocket: {}", e.what());
     }
-    closer = {};
+    upgraded = nullptr;
+  }
+
+  /// A peer that does not take its answers is let go.
+  void check(std::chrono::steady_clock::time_point now) override {
+    if (now < write_until_) return;
+    error_code ec;
+    stream_.next_layer().socket().close(ec);
+  }
+  void drain() override {
+    draining_ = true;
+    if (open_ && !finishing_) {
+      finishing_ = true;
+      stream_.async_close(ws::close_reason(ws::close_code::going_away, "the server is draining"), [](error_code) {});
+    }
   }
 
  private:
@@ -128,6 +142,8 @@ class WebSocket {
     Operation accept([&](auto handler) { stream_.async_accept(request, std::move(handler)); });
     ec = co_await accept;
     if (ec) co_return;
+    open_ = true;
+    if (draining_) drain();  // what came before Beast can close
 
     WsProtocol protocol(shared_, std::move(session));
     Async<void> answers = answer_all(protocol);
@@ -187,6 +203,10 @@ class WebSocket {
       waiting_.pop_front();
       waiting_bytes_ -= request.size();
       WsAnswer answer = co_await protocol.answer(request);
+      size_t size = answer.text.size();
+      for (const WsAnswer::Frame& frame : answer.frames) size += frame.head.size() + frame.bytes.size;
+      write_until_ = std::chrono::steady_clock::now() + shared_.limits.write_grace +
+                     std::chrono::milliseconds(size / std::max<uint64_t>(shared_.limits.write_rate / 1000, 1));
       stream_.text(true);
       Operation write([&](auto handler) { stream_.async_write(boost::asio::buffer(answer.text), std::move(handler)); });
       if (co_await write) broken_ = true;
@@ -198,6 +218,7 @@ class WebSocket {
         Operation write_binary([&](auto handler) { stream_.async_write(parts, std::move(handler)); });
         if (co_await write_binary) broken_ = true;
       }
+      write_until_ = std::chrono::steady_clock::time_point::max();
       if (room_) std::exchange(room_, {}).resume();
     }
     if (broken_) {
@@ -205,12 +226,6 @@ class WebSocket {
       stream_.next_layer().socket().close(ec);
     }
     if (room_) std::exchange(room_, {}).resume();
-  }
-
-  void finish(ws::close_code code, const char* why) {
-    if (finishing_) return;
-    finishing_ = true;
-    stream_.async_close(ws::close_reason(code, why), [](error_code) {});
   }
 
   struct Work {
@@ -229,8 +244,11 @@ class WebSocket {
   ws::stream<CountedSocket> stream_;
   std::deque<std::string> waiting_;
   size_t waiting_bytes_ = 0;
-  bool over_ = false;       // no more requests come
-  bool broken_ = false;     // nothing can be written any more
+  std::chrono::steady_clock::time_point write_until_ = std::chrono::steady_clock::time_point::max();
+  bool over_ = false;    // no more requests come
+  bool broken_ = false;  // nothing can be written any more
+  bool open_ = false;    // the upgrade's answer is out
+  bool draining_ = false;
   bool finishing_ = false;  // a close frame is on its way
   std::optional<ws::close_reason> close_;
   std::coroutine_handle<> wake_, room_;
@@ -283,10 +301,9 @@ void check_upgrade(const Head& head) {
   }
 }
 
-Async<void> serve_websocket(Shared& shared, int fd, std::string head, std::string session,
-                            std::function<void()>& closer) {
+Async<void> serve_websocket(Shared& shared, int fd, std::string head, std::string session, Upgraded*& upgraded) {
   WebSocket socket(shared, fd);
-  co_await socket.run(std::move(head), std::move(session), closer);
+  co_await socket.run(std::move(head), std::move(session), upgraded);
 }
 
 }  // namespace gradwire::server::http

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "server/http/async.h"
@@ -27,8 +27,16 @@ class FrameCounter {
 /// Throws Error{bad_request} where the head of a request for this path is not an upgrade to gradwire.v1.
 void check_upgrade(const Head&);
 
-/// Upgrades the connection on `fd`, whose request's head was `head`, and speaks gradwire.v1 until it ends. `closer` is
-/// given a function that ends it from the loop; it is empty again afterwards. Never throws.
-Async<void> serve_websocket(Shared&, int fd, std::string head, std::string session, std::function<void()>& closer);
+/// What a connection became, for those who look after connections. On the loop's thread.
+class Upgraded {
+ public:
+  virtual ~Upgraded() = default;
+  virtual void check(std::chrono::steady_clock::time_point now) = 0;
+  virtual void drain() = 0;
+};
+
+/// Upgrades the connection on `fd`, whose request's head was `head`, and speaks gradwire.v1 until it ends; `upgraded`
+/// is set for that time. Never throws.
+Async<void> serve_websocket(Shared&, int fd, std::string head, std::string session, Upgraded*& upgraded);
 
 }  // namespace gradwire::server::http

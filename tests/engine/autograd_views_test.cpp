@@ -341,3 +341,33 @@ TEST_CASE("Assigning into a leaf that requires grad is refused; into a result it
   index_put_(twice, {std::vector<int64_t>{0, 0, 0}}, e.doubles({3}, {1, 2, 3}), true);
   CHECK(values(twice) == Values{6, 3, 0});
 }
+
+TEST_CASE("A base without history gets one when a view of it is written", "[autograd][D33][D1]") {
+  Engine e;
+  const Tensor w = e.leaf({2}, {3, 4}), base = e.doubles({3}, {1, 2, 5});
+  const Tensor other = base[{Slice{1, 3}}], v = base[{Slice{0, 2}}];
+  CHECK_FALSE(other.requires_grad());
+  v *= w;
+  CHECK(base.requires_grad());
+  CHECK(other.requires_grad());
+  CHECK(values(base) == Values{3, 8, 5});
+  sum(base).backward({.retain_graph = true});
+  CHECK(values(grad_of(w)) == Values{1, 2});
+  sum(other).backward();
+  CHECK(values(grad_of(w)) == Values{1, 4});
+}
+
+TEST_CASE("A view taken without grad mode is written with it", "[autograd][D23][D33]") {
+  Engine e;
+  const Tensor a = e.leaf({2}, {1, 2});
+  const Tensor b = a * 1;
+  Tensor v;
+  {
+    const GradMode off(e.cx, false);
+    v = b[{0}];
+  }
+  v *= 5;
+  CHECK(values(b) == Values{5, 2});
+  sum(b).backward();
+  CHECK(values(grad_of(a)) == Values{5, 1});
+}

@@ -1,6 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <cmath>
+#include <limits>
 
 #include "engine/apply.h"
 #include "schema/ops.h"
@@ -144,4 +145,36 @@ TEST_CASE("Numbers that a dtype cannot hold are refused, the others stored exact
       CHECK(values(t) == Values(2, c.stored));
     }
   }
+}
+
+TEST_CASE("A whole number beside a tensor wraps into its dtype; a divisor that wraps to 0 is refused",
+          "[promotion][A51][T20]") {
+  Engine e;
+  const Tensor u = e.make(DType::uint8, {1}, std::vector<uint8_t>{1});
+  CHECK(values(u + 300) == Values{45});
+  CHECK(values(u * 300) == Values{44});
+  CHECK(values(u - 300) == Values{213});
+  CHECK(values(eq(u, 257)) == Values{1});
+  CHECK(values(e.make(DType::int32, {1}, std::vector<int32_t>{1}) + (int64_t{1} << 40)) == Values{1});
+  CHECK(values(div(u, 300, "floor")) == Values{0});
+  for (const Scalar divisor : {Scalar(256), Scalar(0), Scalar(false)}) {
+    try {
+      div(u, divisor, "floor");
+      FAIL();
+    } catch (const Error& err) {
+      CHECK(err.message() == "ZeroDivisionError");
+    }
+  }
+  try {
+    gradwire::full(e.cx, {2}, 300, DType::uint8);
+    FAIL();
+  } catch (const Error& err) {
+    CHECK(err.message() == "value cannot be converted to type uint8 without overflow");
+  }
+  CHECK(values(gradwire::full(e.cx, {1}, -1, DType::uint8)) == Values{255});
+  // The least number divided by -1 wraps too.
+  const Tensor least = e.make(DType::int64, {1}, std::vector<int64_t>{std::numeric_limits<int64_t>::min()});
+  CHECK(item(div(least, -1, "floor")).integer() == std::numeric_limits<int64_t>::min());
+  CHECK(item(div(least, -1, "trunc")).integer() == std::numeric_limits<int64_t>::min());
+  CHECK(item(-least).integer() == std::numeric_limits<int64_t>::min());
 }

@@ -63,7 +63,11 @@ TEST_CASE("Every row has samples", "[registry]") {
   for (const OpRow& row : catalogue()) {
     INFO(row.sig.full_name());
     CHECK(row.def->samples.size() > 0);
-    for (const std::string_view text : samples_of(row)) CHECK_NOTHROW(Arguments(e.cx, row, text));
+    for (const std::string_view text : samples_of(row)) {
+      INFO(text);
+      if (row.inplace && parse_literals(e.cx, text)->positional[0].is_scalar()) continue;  // self must be a tensor
+      CHECK_NOTHROW(Arguments(e.cx, row, text));
+    }
   }
 }
 

@@ -295,6 +295,20 @@ TEST_CASE("A silent WebSocket is pinged and then ended", "[T14]") {
   CHECK(t.peer.ask("GET", "/livez").status == 200);
 }
 
+TEST_CASE("A WebSocket that does not take its answers is let go", "[T14]") {
+  HttpLimits limits;
+  limits.write_grace = 100ms;
+  limits.write_rate = 1 << 30;
+  Talk t(limits);
+  Client c(t.site, t.session);
+  c.ask(R"({"id":1,"run":{"ops":[{"op":"zeros","attrs":{"size":[2000000]},"out":"x"}]}})");
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += frame(1, R"({"id":2,"get":"x","encoding":"binary"})");
+  c.raw(many);
+  while (t.peer.ask("GET", "/metrics").body.find("gradwire_http_connections 1\n") == std::string::npos) {}
+  CHECK(t.peer.ask("GET", "/livez").status == 200);
+}
+
 TEST_CASE("A WebSocket ends with its server, and leaves its session alive", "[T44]") {
   Talk t;
   {
