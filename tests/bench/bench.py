@@ -66,7 +66,7 @@ def rows():
                 yield Row(f"chain/{step}/{kind}/{name}", sdk[kind], peer, workload, per=10000, aim=1.0,
                           note="10-element add through the SDK, chain of 10,000")
     for step, workload in chain.items():
-        yield Row(f"engine/{step}/libtorch", Side("engine_side", cpu="client"), torch, workload, per=10000, aim=25,
+        yield Row(f"engine/{step}/libtorch", Side("engine_side", cpu="client"), torch, workload, per=10000, aim=1.0,
                   note="the same without a wire")
     for kind in ("tcp", "unix"):
         capnp, raw = Side("capnp_side", (kind, *pinned)), Side("socket_side", (kind, *pinned))
