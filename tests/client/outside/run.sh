@@ -15,7 +15,9 @@ size=$(strip -o "$dir/stripped" "$dir"/prefix/lib*/libgradwire.so.0 2>/dev/null 
 echo "libgradwire.so, stripped: $size bytes"
 test "$size" -lt 5000000
 
-cmake -S "$here" -B "$dir/build" -DCMAKE_PREFIX_PATH="$dir/prefix" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror $flags" > "$dir/log"
+# A machine may have only the build program that this project was configured for.
+generator=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$build/CMakeCache.txt")
+cmake -G "$generator" -S "$here" -B "$dir/build" -DCMAKE_PREFIX_PATH="$dir/prefix" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror $flags" > "$dir/log"
 cmake --build "$dir/build" > "$dir/log" || { cat "$dir/log"; exit 1; }
 test "$("$dir/build/outside")" = "$wanted"
 echo "find_package: good"
