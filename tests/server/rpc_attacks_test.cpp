@@ -116,7 +116,7 @@ TEST_CASE("a million bootstraps without an end cost nothing", "[server][rpc][T3]
     return rejected(rig, "questions") == 2;
   }));
   canary.check();
-  CHECK(resident() - before < 16 * kShadow * kMiB);  // they sent 80 MiB; the allocator keeps some holes
+  CHECK(resident() - before < 16 * kShadow * kMiB);
 }
 
 TEST_CASE("a thousand answers of a MiB that nobody reads are not made", "[server][rpc][T4]") {
