@@ -1,5 +1,5 @@
 // Reductions over some dims, or all.
-#include <cmath>
+#include <limits>
 
 #include "engine/apply.h"
 #include "engine/kernels.h"
@@ -7,8 +7,6 @@
 #include "engine/rules.h"
 #include "engine/shape.h"
 #include "schema/ops.h"
-
-#include <limits>
 
 namespace gradwire::engine {
 namespace {
@@ -57,9 +55,6 @@ constexpr OpDef kRows[] = {
                                                   row(result).torch);
           }
           const rule::Reduced r = rule::reduced(x.shape(), c.args[1], true);
-          if (x.numel() == 0)
-            return c.cx.full(c.flag(2) ? r.kept : rule::reduced(x.shape(), c.args[1], false).dropped, std::nan(""),
-                             result);
           const double n =
               static_cast<double>(x.numel()) / static_cast<double>(std::max<int64_t>(1, checked_numel(r.kept)));
           if (x.numel() == 0) {  // of nothing
