@@ -10,8 +10,7 @@ namespace {
 
 bool is_one(Scalar s) { return s.real() == 1; }
 
-// self + alpha * other; alpha must not bring a category that the operands have not.
-Chosen scaled(const Call& c, Scalar alpha) {
+DType promoted(const Call& c) {
   Promotion p;
   for (int k = 0; k < 2; ++k) {
     if (c.is_tensor(k))
@@ -19,7 +18,12 @@ Chosen scaled(const Call& c, Scalar alpha) {
     else
       p.add(c.scalar(k), c.cx.default_dtype);
   }
-  const Category result = category(p.result());
+  return p.result();
+}
+
+// self + alpha * other; alpha must not bring a category that the operands have not.
+Chosen scaled(const Call& c, Scalar alpha) {
+  const Category result = category(promoted(c));
   if (alpha.kind == Category::boolean && result != Category::boolean) {
     throw Error(Code::bad_argument, "Boolean alpha only supported for Boolean results.");
   }
@@ -130,14 +134,8 @@ constexpr OpDef kRows[] = {
                         "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '" +
                             std::string(mode.substr(0, 64)) + "'");
           }
-          Promotion p;
-          for (int k = 0; k < 2; ++k) {
-            if (c.is_tensor(k))
-              p.add(c.tensor(k));
-            else
-              p.add(c.scalar(k), c.cx.default_dtype);
-          }
-          if (!is_floating(p.result())) refuse_zero_divisor(c, p.result());
+          const DType compute = promoted(c);
+          if (!is_floating(compute)) refuse_zero_divisor(c, compute);
           return {mode == "trunc" ? "div_trunc" : "div_floor", {}};
         },
         .saves = {in(0).when(1), in(1)},
