@@ -31,10 +31,13 @@ TEST_CASE("Calls are gathered while others are in flight, up to 1,024 a batch", 
   fake.hold();
   auto x = tensor({1., 2.});
   fake.batches(1);  // sent at once: nothing was in flight
-  size_t made = 0;
-  for (; fake.batches().size() < 8; ++made) x = x + 1;  // until no more may be in flight
-  for (size_t i = 0; i < 3000; ++i, ++made) x = x + 1;
+  constexpr size_t kMade = 12'000;
+  std::thread user([&] {  // it waits once no more may be in flight
+    for (size_t i = 0; i < kMade; ++i) x = x + 1;
+  });
+  fake.batches(8);
   fake.let_go();
+  user.join();
   client.session().sync();
   const auto all = fake.batches();
   size_t full = 0;
@@ -43,7 +46,7 @@ TEST_CASE("Calls are gathered while others are in flight, up to 1,024 a batch", 
     CHECK(all[i].calls.size() <= 1024);
     full += all[i].calls.size() == 1024;
   }
-  CHECK(calls_of(all, op::add) == made);
+  CHECK(calls_of(all, op::add) == kMade);
   CHECK(full >= 4);
 }
 
