@@ -352,6 +352,10 @@ Tensor Context::one(OpId id, std::source_location, std::span<const Bound> args) 
 std::vector<Tensor> Context::list(OpId id, std::source_location, std::span<const Bound> args) {
   return std::move(call(*this, id, args).list);
 }
+void Context::fill(OpId id, std::source_location, std::span<const Bound> args, std::span<Tensor> out) {
+  Results r = call(*this, id, args);
+  std::ranges::move(std::span(r.at).first(out.size()), out.begin());
+}
 void Context::none(OpId id, std::source_location, std::span<const Bound> args) { call(*this, id, args); }
 
 Tensor sum_to(Context& cx, const Tensor& t, std::span<const int64_t> shape) {

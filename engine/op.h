@@ -25,6 +25,7 @@ struct Results {
   Results() = default;
   Results(Tensor a) : at{std::move(a)} {}
   Results(Tensor a, Tensor b) : at{std::move(a), std::move(b)} {}
+  Results(Tensor a, Tensor b, Tensor c) : at{std::move(a), std::move(b), std::move(c)} {}
   Results(std::vector<Tensor> l) : list(std::move(l)), is_list(true) {}
 };
 

@@ -149,7 +149,12 @@ class Context {
 
   // What ops.h calls (see schema/value.h).
   Tensor one(OpId, std::source_location, std::span<const Value<Tensor>>);
-  template <size_t N> std::array<Tensor, N> several(OpId, std::source_location, std::span<const Value<Tensor>>);
+  template <size_t N>
+  std::array<Tensor, N> several(OpId op, std::source_location at, std::span<const Value<Tensor>> args) {
+    std::array<Tensor, N> out;
+    fill(op, at, args, out);
+    return out;
+  }
   std::vector<Tensor> list(OpId, std::source_location, std::span<const Value<Tensor>>);
   void none(OpId, std::source_location, std::span<const Value<Tensor>>);
 
@@ -168,6 +173,7 @@ class Context {
 
  private:
   Tensor fresh(std::span<const int64_t> shape, int64_t numel, DType);
+  void fill(OpId, std::source_location, std::span<const Value<Tensor>>, std::span<Tensor> out);
   friend struct Storage;
   friend struct Node;
   friend Tensor;
