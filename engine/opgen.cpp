@@ -213,7 +213,7 @@ string safe(const string& name) {
   static const std::set<string> taken = {"at",     "default", "bool",   "int",  "float", "double",   "char",
                                          "inline", "new",     "delete", "this", "class", "union",    "signed",
                                          "auto",   "switch",  "case",   "for",  "while", "register", "out_",
-                                         "M",      "T",       "m",      "args", "o"};
+                                         "M",      "T",       "m",      "args", "o",     "volatile"};
   return taken.count(name) ? name + "_" : name;
 }
 

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 17137856762372206821ull;
-inline constexpr int kOperators = 72;
+inline constexpr uint64_t kCatalogueHash = 10326366866781809240ull;
+inline constexpr int kOperators = 73;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -79,6 +79,7 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "detach",
     "data",
     "requires_grad_",
+    "Variable",
     "retain_grad",
     "set_grad",
     "zero_grad",
@@ -155,11 +156,12 @@ inline constexpr uint16_t zero_ = 63;
 inline constexpr uint16_t detach = 64;
 inline constexpr uint16_t data = 65;
 inline constexpr uint16_t requires_grad_ = 66;
-inline constexpr uint16_t retain_grad = 67;
-inline constexpr uint16_t set_grad = 68;
-inline constexpr uint16_t zero_grad = 69;
-inline constexpr uint16_t backward = 70;
-inline constexpr uint16_t grad = 71;
+inline constexpr uint16_t Variable = 67;
+inline constexpr uint16_t retain_grad = 68;
+inline constexpr uint16_t set_grad = 69;
+inline constexpr uint16_t zero_grad = 70;
+inline constexpr uint16_t backward = 71;
+inline constexpr uint16_t grad = 72;
 }  // namespace op
 
 template <Handle T>
@@ -830,6 +832,21 @@ const T& requires_grad_(const T& self, As<T, bool> requires_grad = true, std::so
 template <Handle T>
 const T& requires_grad_(const T& self, requires_grad_options o, std::source_location at = std::source_location::current()) {
   return requires_grad_(self, o.requires_grad, at);
+}
+
+struct Variable_options {
+  [[no_unique_address]] Named named_{};
+  bool requires_grad = false;
+  bool volatile_ = false;
+};
+template <Handle T>
+T Variable(const T& data, As<T, bool> requires_grad = false, As<T, bool> volatile_ = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(data), to_value<T>(requires_grad), to_value<T>(volatile_)};
+  return data.maker().one(op::Variable, at, args);
+}
+template <Handle T>
+T Variable(const T& data, Variable_options o, std::source_location at = std::source_location::current()) {
+  return Variable(data, o.requires_grad, o.volatile_, at);
 }
 
 template <Handle T>

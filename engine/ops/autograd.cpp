@@ -161,6 +161,23 @@ constexpr OpDef kRows[] = {
         .samples = {"f(2)", "f(2); False"},
     },
     {
+        .sig = "Variable(Tensor data, bool requires_grad=False, bool volatile=False) -> Tensor",
+        .doc = "data as a leaf, sharing its storage: for programs of the time when variables wrapped tensors. volatile "
+               "warns and has no effect.",
+        .compute = [](const Call& c) -> Results {
+          if (c.flag(2)) {
+            c.cx.warnings.push_back(
+                {"Variable", "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.", -1});
+          }
+          Tensor t = shallow(c.tensor(0), false);
+          if (c.flag(1)) require_grad(t);
+          return t;
+        },
+        .no_grad = kItself,
+        .examples = {{"[1., 2.]; requires_grad=True", "[1., 2.]"}},
+        .samples = {"f(2, 3)", "f(2); True"},
+    },
+    {
         .sig = "retain_grad(Tensor self) -> ()",
         .doc = "Has a tensor that is no leaf keep its gradient in .grad.",
         .compute = [](const Call& c) -> Results {

@@ -185,6 +185,46 @@ TEST_CASE("Only floating leaves change whether they require grad", "[autograd][D
         "Only Tensors of floating point and complex dtype can require gradients");
 }
 
+TEST_CASE("A Variable is a tensor: a leaf on the same memory; volatile warns and does nothing",
+          "[autograd][A27][D27]") {
+  Engine e;
+  const Tensor t = e.doubles({2}, {1, 2});
+  const Tensor v = Variable(t, true);
+  CHECK(v.requires_grad());
+  CHECK_FALSE(t.requires_grad());
+  const Tensor w = Variable(t);
+  add_(w, 1);
+  CHECK(values(v) == Values{2, 3});
+  CHECK(e.cx.warnings.empty());
+  const Tensor x = Variable(t, {.requires_grad = true, .volatile_ = true});
+  sum(x * x).backward();
+  CHECK(values(grad_of(x)) == Values{4, 6});
+  REQUIRE(e.cx.warnings.size() == 1);
+  CHECK(e.cx.warnings[0].message == "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.");
+}
+
+TEST_CASE("Adding up losses keeps every graph alive and charged, adding up their numbers none", "[autograd][A25]") {
+  Engine e;
+  const Tensor w = e.leaf({1000}, std::vector<double>(1000, 1));
+  const auto losses = [&](bool as_numbers) {
+    double number = 0;
+    Tensor total = e.doubles({}, {0});
+    const int64_t before = e.cx.bytes_used();
+    for (int i = 0; i < 50; ++i) {
+      const Tensor loss = exp(w * 2).sum();
+      if (as_numbers)
+        number += item(loss).real();
+      else
+        total = total + loss;
+    }
+    return e.cx.bytes_used() - before;
+  };
+  const int64_t all = e.cx.bytes_used();
+  CHECK(losses(true) < 3 * 8000);
+  CHECK(losses(false) > 50 * 8000);
+  CHECK(e.cx.bytes_used() == all);  // what is dropped is given back
+}
+
 TEST_CASE("Assigning .grad checks its size and type", "[autograd][D37]") {
   Engine e;
   const Tensor a = e.leaf({2}, {1, 2});
