@@ -78,7 +78,7 @@ SUBFOLDERS = {"server/*.h": 1, "engine/*.h": 1}
 
 # Where a library may be seen.
 LIBRARIES = [
-    (r"(kj|capnp)/|.*\.capnp\.h$", ["server/rpc/*", "server/cluster/*", "client/*.cpp", "schema/wire_*", "tests/*"]),
+    (r"(kj|capnp)/|.*\.capnp\.h$", ["server/rpc/*", "server/cluster/*", "client/*.cpp", "client/*_impl.h", "schema/wire_*", "tests/*"]),
     (r"boost/", ["server/http/*.cpp", "server/executor.cpp", "tests/*"]),
     (r"cuda|cublas|cudnn|cusolver|cub/|nccl|thrust/", ["engine/cuda/*"]),
     (r"hwy/", ["engine/cpu/*", "tests/engine/*", "tests/bench/*"]),
