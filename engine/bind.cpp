@@ -227,15 +227,12 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
 void bind(std::string_view name, std::span<const Bound> positional,
           std::span<const std::pair<std::string_view, Bound>> named, BoundCall& call) {
   std::optional<Error> first;
-  int candidates = 0;
-  for (const OpRow& row : catalogue()) {
-    if (row.name() != name) continue;
-    ++candidates;
-    std::optional<Error> why = try_row(row, positional, named, call);
+  for (const OpRow* row : overloads(name)) {
+    std::optional<Error> why = try_row(*row, positional, named, call);
     if (!why) return;
     if (!first) first = std::move(why);
   }
-  if (candidates == 0) {
+  if (!first) {
     throw Error(Code::unknown_operator, "unknown operator '" + std::string(name.substr(0, 64)) + "'",
                 std::string(name.substr(0, 64)));
   }

@@ -8,7 +8,8 @@ namespace {
 
 struct Catalogue {
   std::vector<OpRow> rows;
-  std::unordered_map<std::string, OpId> by_name;
+  std::unordered_map<std::string, OpId> by_full_name;
+  std::vector<const OpRow*> by_name;  // sorted; rows of one name in catalogue order
 };
 
 Bound default_value(const Param& p, const Default& d) {
@@ -81,8 +82,10 @@ const Catalogue& all() {
       for (int k = 0; k < row.params; ++k) {  // they point into the row's own signature, which stays where it is
         if (row.sig.params[k].fallback) row.defaults[k] = default_value(row.sig.params[k], *row.sig.params[k].fallback);
       }
-      c.by_name.emplace(row.sig.full_name(), row.id);
+      c.by_full_name.emplace(row.sig.full_name(), row.id);
+      c.by_name.push_back(&row);
     }
+    std::ranges::stable_sort(c.by_name, {}, &OpRow::name);
     return c;
   }();
   return c;
@@ -93,8 +96,13 @@ const Catalogue& all() {
 std::span<const OpRow> catalogue() { return all().rows; }
 
 const OpRow* find_op(std::string_view full_name) {
-  const auto at = all().by_name.find(std::string(full_name));
-  return at == all().by_name.end() ? nullptr : &all().rows[at->second];
+  const auto at = all().by_full_name.find(std::string(full_name));
+  return at == all().by_full_name.end() ? nullptr : &all().rows[at->second];
+}
+
+std::span<const OpRow* const> overloads(std::string_view name) {
+  return std::ranges::equal_range(all().by_name, name, {},
+                                  [](const OpRow* r) -> std::string_view { return r->name(); });
 }
 
 }  // namespace gradwire::engine

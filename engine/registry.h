@@ -31,6 +31,8 @@ struct OpRow {
 std::span<const OpRow> catalogue();
 /// By full name ("max.dim"); nothing if there is none.
 const OpRow* find_op(std::string_view full_name);
+/// The rows of a name ("max": max, max.dim, max.other), in catalogue order.
+std::span<const OpRow* const> overloads(std::string_view name);
 
 /// A call bound to a row: its arguments in order, and what they point to where binding had to make something.
 struct BoundCall {
