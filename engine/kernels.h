@@ -46,6 +46,13 @@ struct RandomParams {
   uint64_t seed = 0, offset = 0;
 };
 
+/// conv_*: one sum of products T over x [N, C, i...], w [O, C / groups, k...] and g [N, O, o...], with up to three
+/// spatial dims, T = sum of x[n, c, o * stride - padding + k * dilation] * w[o', c', k] * g[n, o', o]; each kernel
+/// gives T's derivative by its result. All contiguous, float32 or float64.
+struct ConvParams {
+  int64_t stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1}, groups = 1;
+};
+
 #define GW_KERNELS(X)                                                                                                  \
   X(convert)       /* out = in, in out's dtype; same shape. Float to integer truncates toward 0; what does not fit     \
                       wraps modulo 2^bits, NaN and infinities give 0. Anything to bool: != 0. */                       \
@@ -64,6 +71,9 @@ struct RandomParams {
   X(nll_pick)      /* NllParams; out [N, D], in = input [N, C, D], target int64 [N, D], weight [C] (stride 0 over a    \
                       single 1 where there is none); out = -weight[t] * input[n, t, d]; 0 where ignored */             \
   X(nll_spread)    /* NllParams; out [N, C, D] (all of it written), in = grad [N, D], target, weight: the transpose */ \
+  X(conv_forward)  /* ConvParams; out = g; in = x, w */                                                                \
+  X(conv_input)    /* ConvParams; out = x; in = g, w */                                                                \
+  X(conv_weight)   /* ConvParams; out = w; in = g, x */                                                                \
   X(uniform)       /* RandomParams; out contiguous, floating */                                                        \
   X(normal)        /* RandomParams; out contiguous, floating */
 

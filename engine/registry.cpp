@@ -63,7 +63,7 @@ const Catalogue& all() {
     Catalogue c;
     for (std::span<const OpDef> family :
          {kUnaryOps, kBinaryOps, kCompareOps, kReduceOps, kScanOps, kSortOps, kShapeOps, kJoinOps, kIndexOps,
-          kSelectOps, kLinalgOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps}) {
+          kSelectOps, kLinalgOps, kConvOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));

@@ -56,6 +56,6 @@ void check(OpId, std::span<Bound> args);
 Results call(Context&, OpId, std::span<const Bound> args);
 
 extern const std::span<const OpDef> kUnaryOps, kBinaryOps, kCompareOps, kReduceOps, kScanOps, kSortOps, kShapeOps,
-    kJoinOps, kIndexOps, kSelectOps, kLinalgOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps;
+    kJoinOps, kIndexOps, kSelectOps, kLinalgOps, kConvOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps;
 
 }  // namespace gradwire::engine

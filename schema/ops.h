@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 10326366866781809240ull;
-inline constexpr int kOperators = 73;
+inline constexpr uint64_t kCatalogueHash = 4907821101472884270ull;
+inline constexpr int kOperators = 82;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -54,6 +54,15 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "index_put",
     "index_put_",
     "matmul",
+    "conv_forward",
+    "conv_input",
+    "conv_weight",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "log_softmax",
     "nll_pick",
     "nll_spread",
@@ -131,37 +140,46 @@ inline constexpr uint16_t index_backward = 38;
 inline constexpr uint16_t index_put = 39;
 inline constexpr uint16_t index_put_ = 40;
 inline constexpr uint16_t matmul = 41;
-inline constexpr uint16_t log_softmax = 42;
-inline constexpr uint16_t nll_pick = 43;
-inline constexpr uint16_t nll_spread = 44;
-inline constexpr uint16_t nll_loss = 45;
-inline constexpr uint16_t zeros = 46;
-inline constexpr uint16_t ones = 47;
-inline constexpr uint16_t full = 48;
-inline constexpr uint16_t zeros_like = 49;
-inline constexpr uint16_t ones_like = 50;
-inline constexpr uint16_t rand = 51;
-inline constexpr uint16_t randn = 52;
-inline constexpr uint16_t manual_seed = 53;
-inline constexpr uint16_t clone = 54;
-inline constexpr uint16_t contiguous = 55;
-inline constexpr uint16_t cast = 56;
-inline constexpr uint16_t to = 57;
-inline constexpr uint16_t copy = 58;
-inline constexpr uint16_t copy_ = 59;
-inline constexpr uint16_t fill = 60;
-inline constexpr uint16_t fill_ = 61;
-inline constexpr uint16_t zero = 62;
-inline constexpr uint16_t zero_ = 63;
-inline constexpr uint16_t detach = 64;
-inline constexpr uint16_t data = 65;
-inline constexpr uint16_t requires_grad_ = 66;
-inline constexpr uint16_t Variable = 67;
-inline constexpr uint16_t retain_grad = 68;
-inline constexpr uint16_t set_grad = 69;
-inline constexpr uint16_t zero_grad = 70;
-inline constexpr uint16_t backward = 71;
-inline constexpr uint16_t grad = 72;
+inline constexpr uint16_t conv_forward = 42;
+inline constexpr uint16_t conv_input = 43;
+inline constexpr uint16_t conv_weight = 44;
+inline constexpr uint16_t conv1d = 45;
+inline constexpr uint16_t conv2d = 46;
+inline constexpr uint16_t conv3d = 47;
+inline constexpr uint16_t conv_transpose1d = 48;
+inline constexpr uint16_t conv_transpose2d = 49;
+inline constexpr uint16_t conv_transpose3d = 50;
+inline constexpr uint16_t log_softmax = 51;
+inline constexpr uint16_t nll_pick = 52;
+inline constexpr uint16_t nll_spread = 53;
+inline constexpr uint16_t nll_loss = 54;
+inline constexpr uint16_t zeros = 55;
+inline constexpr uint16_t ones = 56;
+inline constexpr uint16_t full = 57;
+inline constexpr uint16_t zeros_like = 58;
+inline constexpr uint16_t ones_like = 59;
+inline constexpr uint16_t rand = 60;
+inline constexpr uint16_t randn = 61;
+inline constexpr uint16_t manual_seed = 62;
+inline constexpr uint16_t clone = 63;
+inline constexpr uint16_t contiguous = 64;
+inline constexpr uint16_t cast = 65;
+inline constexpr uint16_t to = 66;
+inline constexpr uint16_t copy = 67;
+inline constexpr uint16_t copy_ = 68;
+inline constexpr uint16_t fill = 69;
+inline constexpr uint16_t fill_ = 70;
+inline constexpr uint16_t zero = 71;
+inline constexpr uint16_t zero_ = 72;
+inline constexpr uint16_t detach = 73;
+inline constexpr uint16_t data = 74;
+inline constexpr uint16_t requires_grad_ = 75;
+inline constexpr uint16_t Variable = 76;
+inline constexpr uint16_t retain_grad = 77;
+inline constexpr uint16_t set_grad = 78;
+inline constexpr uint16_t zero_grad = 79;
+inline constexpr uint16_t backward = 80;
+inline constexpr uint16_t grad = 81;
 }  // namespace op
 
 template <Handle T>
@@ -507,6 +525,141 @@ template <Handle T>
 T matmul(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::matmul, at, args);
+}
+
+template <Handle T>
+T conv_forward(const T& input, As<T, const T&> weight, As<T, Ints> stride, As<T, Ints> padding, As<T, Ints> dilation, As<T, int64_t> groups, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return input.maker().one(op::conv_forward, at, args);
+}
+
+template <Handle T>
+T conv_input(const T& grad, As<T, const T&> weight, As<T, Ints> input_size, As<T, Ints> stride, As<T, Ints> padding, As<T, Ints> dilation, As<T, int64_t> groups, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(weight), to_value<T>(input_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return grad.maker().one(op::conv_input, at, args);
+}
+
+template <Handle T>
+T conv_weight(const T& grad, As<T, const T&> input, As<T, Ints> weight_size, As<T, Ints> stride, As<T, Ints> padding, As<T, Ints> dilation, As<T, int64_t> groups, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input), to_value<T>(weight_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return grad.maker().one(op::conv_weight, at, args);
+}
+
+template <class T>
+struct conv1d_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+  Dims stride = 1;
+  Dims padding = 0;
+  Dims dilation = 1;
+  int64_t groups = 1;
+};
+template <Handle T>
+T conv1d(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, As<T, Ints> stride = 1, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, int64_t> groups = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return input.maker().one(op::conv1d, at, args);
+}
+template <Handle T>
+T conv1d(const T& input, const std::type_identity_t<T>& weight, conv1d_options<T> o, std::source_location at = std::source_location::current()) {
+  return conv1d(input, weight, o.bias, o.stride, o.padding, o.dilation, o.groups, at);
+}
+
+template <class T>
+struct conv2d_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+  Dims stride = 1;
+  Dims padding = 0;
+  Dims dilation = 1;
+  int64_t groups = 1;
+};
+template <Handle T>
+T conv2d(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, As<T, Ints> stride = 1, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, int64_t> groups = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return input.maker().one(op::conv2d, at, args);
+}
+template <Handle T>
+T conv2d(const T& input, const std::type_identity_t<T>& weight, conv2d_options<T> o, std::source_location at = std::source_location::current()) {
+  return conv2d(input, weight, o.bias, o.stride, o.padding, o.dilation, o.groups, at);
+}
+
+template <class T>
+struct conv3d_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+  Dims stride = 1;
+  Dims padding = 0;
+  Dims dilation = 1;
+  int64_t groups = 1;
+};
+template <Handle T>
+T conv3d(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, As<T, Ints> stride = 1, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, int64_t> groups = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return input.maker().one(op::conv3d, at, args);
+}
+template <Handle T>
+T conv3d(const T& input, const std::type_identity_t<T>& weight, conv3d_options<T> o, std::source_location at = std::source_location::current()) {
+  return conv3d(input, weight, o.bias, o.stride, o.padding, o.dilation, o.groups, at);
+}
+
+template <class T>
+struct conv_transpose1d_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+  Dims stride = 1;
+  Dims padding = 0;
+  Dims output_padding = 0;
+  int64_t groups = 1;
+  Dims dilation = 1;
+};
+template <Handle T>
+T conv_transpose1d(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, As<T, Ints> stride = 1, As<T, Ints> padding = 0, As<T, Ints> output_padding = 0, As<T, int64_t> groups = 1, As<T, Ints> dilation = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(output_padding), to_value<T>(groups), to_value<T>(dilation)};
+  return input.maker().one(op::conv_transpose1d, at, args);
+}
+template <Handle T>
+T conv_transpose1d(const T& input, const std::type_identity_t<T>& weight, conv_transpose1d_options<T> o, std::source_location at = std::source_location::current()) {
+  return conv_transpose1d(input, weight, o.bias, o.stride, o.padding, o.output_padding, o.groups, o.dilation, at);
+}
+
+template <class T>
+struct conv_transpose2d_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+  Dims stride = 1;
+  Dims padding = 0;
+  Dims output_padding = 0;
+  int64_t groups = 1;
+  Dims dilation = 1;
+};
+template <Handle T>
+T conv_transpose2d(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, As<T, Ints> stride = 1, As<T, Ints> padding = 0, As<T, Ints> output_padding = 0, As<T, int64_t> groups = 1, As<T, Ints> dilation = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(output_padding), to_value<T>(groups), to_value<T>(dilation)};
+  return input.maker().one(op::conv_transpose2d, at, args);
+}
+template <Handle T>
+T conv_transpose2d(const T& input, const std::type_identity_t<T>& weight, conv_transpose2d_options<T> o, std::source_location at = std::source_location::current()) {
+  return conv_transpose2d(input, weight, o.bias, o.stride, o.padding, o.output_padding, o.groups, o.dilation, at);
+}
+
+template <class T>
+struct conv_transpose3d_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+  Dims stride = 1;
+  Dims padding = 0;
+  Dims output_padding = 0;
+  int64_t groups = 1;
+  Dims dilation = 1;
+};
+template <Handle T>
+T conv_transpose3d(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, As<T, Ints> stride = 1, As<T, Ints> padding = 0, As<T, Ints> output_padding = 0, As<T, int64_t> groups = 1, As<T, Ints> dilation = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(output_padding), to_value<T>(groups), to_value<T>(dilation)};
+  return input.maker().one(op::conv_transpose3d, at, args);
+}
+template <Handle T>
+T conv_transpose3d(const T& input, const std::type_identity_t<T>& weight, conv_transpose3d_options<T> o, std::source_location at = std::source_location::current()) {
+  return conv_transpose3d(input, weight, o.bias, o.stride, o.padding, o.output_padding, o.groups, o.dilation, at);
 }
 
 struct log_softmax_options {
