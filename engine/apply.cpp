@@ -45,10 +45,10 @@ Error refuse(const OpRow& row, Code code, std::string text) { return Error(code,
 // In which dtype a row computes, before its own rule: promotion over its operands (`where` leaves out its condition).
 DType promoted(Context& cx, const OpRow& row, const Bound* args) {
   Promotion p;
-  for (int k = row.kernel->inputs == 3 ? 1 : 0; k < row.def->pointwise; ++k) {
+  for (int k = row.kernel && row.kernel->masked ? 1 : 0; k < row.def->pointwise; ++k) {
     if (args[k].kind == ArgKind::tensor)
       p.add(*args[k].tensors);
-    else
+    else if (args[k].kind != ArgKind::none)
       p.add(args[k].scalar(), cx.default_dtype);
   }
   return p.result();
@@ -100,13 +100,15 @@ struct Plan {
     }
     in.count = row.def->pointwise;
     for (int k = 0; k < in.count; ++k) {
-      const bool condition = k == 0 && kernel->inputs == 3;
+      const bool condition = k == 0 && kernel->masked;
       const DType want = condition ? DType::boolean : dtypes.compute;
       if (args[k].kind == ArgKind::tensor) {
         const Tensor& t = *args[k].tensors;
         in.tensor[k] = t.dtype() == want ? t : cx.contiguous(t, want);
+      } else if (args[k].kind == ArgKind::none) {
+        in.tensor[k] = in.tensor[0];  // what is left out stands for self
       } else if (cx.on_cpu) {
-        (kernel->inputs == 3 ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
+        (kernel->masked ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
       } else {
         in.tensor[k] = cx.full({}, args[k].scalar(), want);
       }
@@ -317,7 +319,7 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     if (def.compose) return def.compose(c);
     const bool recording = def.vjp && wants_grad(row, args) && cx.grad_mode;
     Results r;
-    if (row.kernel) {
+    if (def.pointwise > 0) {
       r = pointwise(cx, row, args);
     } else {
       const GradMode mode(cx, false);
