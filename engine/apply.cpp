@@ -106,7 +106,7 @@ struct Plan {
         const Tensor& t = *args[k].tensors;
         in.tensor[k] = t.dtype() == want ? t : cx.contiguous(t, want);
       } else if (args[k].kind == ArgKind::none) {
-        in.tensor[k] = in.tensor[0];  // what is left out stands for self
+        in.tensor[k] = in.tensor[0];  // self stands in for what is left out
       } else if (cx.on_cpu) {
         (kernel->masked ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
       } else {

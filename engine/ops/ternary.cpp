@@ -44,7 +44,7 @@ void check_bounds(const Call& c, int bounds) {
 
 Grads clamp_vjp(const Vjp& g) {
   const Tensor& x = g.in(0);
-  const bool low = g.given(1), high = g.given(2);
+  const bool low = g.given(1) || g.has_in(1), high = g.given(2) || g.has_in(2);
   const Operand<Tensor> min = low ? g.operand(1) : Operand<Tensor>(0), max = high ? g.operand(2) : Operand<Tensor>(0);
   Grads d;
   if (g.needs(0)) {
@@ -101,7 +101,7 @@ constexpr OpDef kRows[] = {
           return d;
         },
         .examples = {{"[1., 2.]; [3., 4.]; [5., 6.]; value=2", "[31., 50.]"}, {"[1]; [2]; [3]", "[7]"}},
-        .samples = {"f(2, 3); f(2, 3); f(2, 3)", "f(3); f(2, 1); f(2, 3); value=0.5", "f(0); f(1); f(0)"},
+        .samples = {"f(2, 3); f(2, 3); f(2, 3)", "f(3); f(2, 1); f(2, 3); value=2", "f(0); f(1); f(0)"},
     },
     {
         .sig = "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
@@ -169,7 +169,7 @@ constexpr OpDef kRows[] = {
           if (!c.has(1) && !c.has(2))
             throw Error(Code::bad_argument, "torch.clamp: At least one of 'min' or 'max' must not be None");
           check_bounds(c, 2);
-          return {};
+          return {c.has(2) ? nullptr : "maximum", {}};  // where min is left out, self stands in for it
         },
         .saves = {in(0), in(1), in(2)},
         .vjp = clamp_vjp,
