@@ -302,16 +302,10 @@ std::span<const int64_t> Call::ints(int i) const {
   return v.kind == ArgKind::integer ? std::span<const int64_t>(&v.i, 1) : std::span<const int64_t>(v.ints, v.count);
 }
 
-Results call(Context& cx, OpId id, std::span<const Bound> given) {
-  const OpRow& row = catalogue()[id];
-  const Bound* args = given.data();
-  alignas(Bound) char filled[kMaxParams * sizeof(Bound)];
-  if (static_cast<int>(given.size()) < row.params) {  // defaults stand in for what was left out
-    auto* all = reinterpret_cast<Bound*>(filled);
-    std::uninitialized_copy(given.begin(), given.end(), all);
-    std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
-    args = all;
-  }
+namespace {
+
+// A call with all its arguments.
+Results perform(Context& cx, const OpRow& row, const Bound* args) {
   try {
     if (row.inplace) return inplace(cx, row, args);
     const OpDef& def = *row.def;
@@ -346,6 +340,26 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     if (e.op().empty() || row.def->compose) e.of(row.sig.name);
     throw;
   }
+}
+
+}  // namespace
+
+Results call(Context& cx, OpId id, std::span<const Bound> given) {
+  const OpRow& row = catalogue()[id];
+  const Bound* args = given.data();
+  alignas(Bound) char filled[kMaxParams * sizeof(Bound)];
+  if (static_cast<int>(given.size()) < row.params) {  // defaults stand in for what was left out
+    auto* all = reinterpret_cast<Bound*>(filled);
+    std::uninitialized_copy(given.begin(), given.end(), all);
+    std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
+    args = all;
+  }
+  if (row.def->since_0_2 && (cx.pointwise_fallback || cx.broadcast_warning)) {
+    Bound changed[kMaxParams];
+    Tensor held[3];
+    return perform(cx, row, old_shapes(cx, row, args, changed, held) ? changed : args);
+  }
+  return perform(cx, row, args);
 }
 
 Tensor Context::one(OpId id, std::source_location, std::span<const Bound> args) {

@@ -100,15 +100,21 @@ template <class D> GW_FN Vec<D> log10(Vec<D> x) {
   return by_lane([](auto a) { return engine::math::log10(a); }, x);
 }
 
-/// Highway's where its reduction of the argument is good, the C library's beyond.
-template <class D> GW_FN bool moderate(Vec<D> x) { return hn::AllTrue(D(), hn::Lt(hn::Abs(x.v), Vec<D>(30000.0).v)); }
+/// Highway's where its reduction of the argument is good, the C library's for the lanes beyond: what a lane gives must
+/// not depend on its neighbours.
+template <class D> GW_FN Mask<D> moderate(Vec<D> x) { return abs(x) < Vec<D>(30000.0); }
 template <class D> GW_FN Vec<D> sin(Vec<D> x) {
-  if (!moderate(x)) return by_lane([](auto a) { return engine::math::sin(a); }, x);
-  return select(x == Vec<D>(0.0), x, Vec<D>(hn::Sin(D(), x.v)));
+  const Vec<D> zero(0.0);
+  const Mask<D> near = moderate(x);
+  const Vec<D> y(hn::Sin(D(), select(near, x, zero).v));
+  if (hn::AllTrue(D(), near.m)) return select(x == zero, x, y);
+  return select(near, select(x == zero, x, y), by_lane([](auto a) { return engine::math::sin(a); }, x));
 }
 template <class D> GW_FN Vec<D> cos(Vec<D> x) {
-  if (!moderate(x)) return by_lane([](auto a) { return engine::math::cos(a); }, x);
-  return Vec<D>(hn::Cos(D(), x.v));
+  const Mask<D> near = moderate(x);
+  const Vec<D> y(hn::Cos(D(), select(near, x, Vec<D>(0.0)).v));
+  if (hn::AllTrue(D(), near.m)) return y;
+  return select(near, y, by_lane([](auto a) { return engine::math::cos(a); }, x));
 }
 
 template <class D> GW_FN Vec<D> pow(Vec<D> a, Vec<D> b) {

@@ -21,6 +21,9 @@ DType promoted(const Call& c) {
   return p.result();
 }
 
+// The row's own functor; that of the operator whose other name it is.
+Chosen plain(const Call& c, const char* functor) { return {c.row.kernel ? nullptr : functor, {}}; }
+
 // self + alpha * other; alpha must not bring a category that the operands have not.
 Chosen scaled(const Call& c, Scalar alpha) {
   const Category result = category(promoted(c));
@@ -38,6 +41,7 @@ bool is_bool(const Call& c, int k) {
 }
 
 void refuse_zero_divisor(const Call& c, DType compute) {
+  if (c.is_tensor(0) && c.tensor(0).numel() == 0) return;
   if (!c.is_tensor(1)) {
     int64_t divisor = 0;
     wrap_scalar(&divisor, compute, c.scalar(1));
@@ -71,7 +75,7 @@ Chosen choose_sub(const Call& c) {
   }
   const Scalar a = c.scalar(2);
   if (a.kind == Category::boolean) throw Error(Code::bad_argument, "Boolean alpha only supported for Boolean results.");
-  if (is_one(a)) return {"sub", {}};
+  if (is_one(a)) return plain(c, "sub");
   return scaled(c, a.kind == Category::floating ? Scalar(-a.f)
                                                 : Scalar(static_cast<int64_t>(0 - static_cast<uint64_t>(a.integer()))));
 }
@@ -81,21 +85,18 @@ Grads sub_vjp(const Vjp& g) {
   return {{g.dout(), other && !is_one(g.scalar(2)) ? mul(other, g.scalar(2)) : other}};
 }
 
-DTypes div_types(const Call& c, DType t) {
-  return c.has(2) ? DTypes{t == DType::boolean ? c.cx.default_dtype : t, t == DType::boolean ? c.cx.default_dtype : t}
-                  : rule::floating(c, t);
-}
+DTypes div_types(const Call& c, DType t) { return c.has(2) ? DTypes{t, t} : rule::floating(c, t); }
 
 // With a rounding mode, or where the row always rounds down.
 Chosen choose_div(const Call& c) {
-  if (!c.has(2)) return {"div", {}};
+  if (!c.has(2)) return plain(c, "div");
   const std::string_view mode = c.text(2);
   if (mode != "trunc" && mode != "floor") {
     throw Error(Code::bad_argument, "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '" +
                                         std::string(mode.substr(0, 64)) + "'");
   }
   const DType compute = promoted(c);
-  if (!is_floating(compute)) refuse_zero_divisor(c, compute);
+  if (category(compute) == Category::integer) refuse_zero_divisor(c, compute);
   return {mode == "trunc" ? "div_trunc" : "div_floor", {}};
 }
 
@@ -103,7 +104,7 @@ Chosen choose_div(const Call& c) {
 template <int kName> Chosen choose_whole(const Call& c) {
   static constexpr const char* kNames[] = {"fmod", "remainder", "div_floor"};
   const DType compute = promoted(c);
-  if (!is_floating(compute) && compute != DType::boolean) refuse_zero_divisor(c, compute);
+  if (category(compute) == Category::integer) refuse_zero_divisor(c, compute);
   return {kNames[kName], {}};
 }
 
@@ -142,6 +143,7 @@ constexpr OpDef kRows[] = {
         .vjp = [](const Vjp& g) -> Grads {
           return {{g.dout(), is_one(g.scalar(2)) ? g.dout() : mul(g.dout(), g.scalar(2))}};
         },
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [10., 20.]", "[11., 22.]"},
                      {"[1, 2]; 1; alpha=3", "[4, 5]"},
                      {"[True]; [False]", "[True]"}},
@@ -154,6 +156,7 @@ constexpr OpDef kRows[] = {
         .pointwise = 2,
         .choose = choose_sub,
         .vjp = sub_vjp,
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [10., 20.]", "[-9., -18.]"}, {"[5]; 2; alpha=2", "[1]"}},
         .samples = {"f(2, 3); f(2, 3)", "f(2, 1); f(3)", "3.0; f(2)", "f(2); f(2); alpha=0.5", "f(0); f(1)"},
     },
@@ -164,13 +167,15 @@ constexpr OpDef kRows[] = {
         .pointwise = 2,
         .saves = {in(0).when(1), in(1).when(0)},
         .vjp = mul_vjp,
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [10., 20.]", "[10., 40.]"}, {"[3]; 0.5", "[1.5]"}},
         .samples = {"f(2, 3); f(2, 3)", "f(2, 1); f(3)", "f(3); 2.5", "2.5; f(3)", "f(0); f(1)"},
     },
     {
         .sig = "div(Operand self, Operand other, *, str? rounding_mode=None) -> Tensor",
         .inplace = true,
-        .doc = "self / other, broadcast and promoted; integers give the default dtype. rounding_mode 'trunc' or "
+        .doc = "self / other, broadcast and promoted; integers give the default dtype. rounding_mode "
+               "'trunc' or "
                "'floor' keeps "
                "integers, which refuse to divide by zero.",
         .pointwise = 2,
@@ -178,6 +183,7 @@ constexpr OpDef kRows[] = {
         .choose = choose_div,
         .saves = {in(0).when(1), in(1)},
         .vjp = div_vjp,
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [4., 8.]", "[0.25, 0.25]"},
                      {"[7]; 2", "[3.5]"},
                      {"[-7]; 2; rounding_mode='floor'", "[-4]"},
@@ -186,49 +192,57 @@ constexpr OpDef kRows[] = {
     },
     {
         .sig = "maximum(Tensor self, Tensor other) -> Tensor",
-        .doc = "The larger of self and other, elementwise; NaN if either is. Equal ones share the gradient.",
+        .doc = "The larger of self and other, elementwise; NaN if either is. Equal ones share the "
+               "gradient.",
         .pointwise = 2,
         .saves = {in(0), in(1)},
         .vjp = [](const Vjp& g) -> Grads {
           const Tensor half = where(eq(g.in(0), g.in(1)), g.dout() / 2, g.dout());
           return {{where(lt(g.in(0), g.in(1)), 0, half), where(gt(g.in(0), g.in(1)), 0, half)}};
         },
+        .since_0_2 = true,
         .examples = {{"[1., 5.]; [4., -8.]", "[4., 5.]"}},
         .samples = {"f(2, 3); f(2, 3)", "f(2, 1); f(3)", "f(0); f(1)"},
     },
     {
         .sig = "minimum(Tensor self, Tensor other) -> Tensor",
-        .doc = "The smaller of self and other, elementwise; NaN if either is. Equal ones share the gradient.",
+        .doc = "The smaller of self and other, elementwise; NaN if either is. Equal ones share the "
+               "gradient.",
         .pointwise = 2,
         .saves = {in(0), in(1)},
         .vjp = [](const Vjp& g) -> Grads {
           const Tensor half = where(eq(g.in(0), g.in(1)), g.dout() / 2, g.dout());
           return {{where(gt(g.in(0), g.in(1)), 0, half), where(lt(g.in(0), g.in(1)), 0, half)}};
         },
+        .since_0_2 = true,
         .examples = {{"[1., 5.]; [4., -8.]", "[1., -8.]"}},
         .samples = {"f(2, 3); f(2, 3)", "f(2, 1); f(3)", "f(0); f(1)"},
     },
     {
         .sig = "fmod(Tensor self, Operand other) -> Tensor",
         .inplace = true,
-        .doc = "The remainder of self / other with the sign of self, broadcast and promoted; integers refuse to divide "
+        .doc = "The remainder of self / other with the sign of self, broadcast and promoted; "
+               "integers refuse to divide "
                "by zero.",
         .pointwise = 2,
         .choose = choose_whole<0>,
         .saves = {in(0).when(1), in(1).when(1)},
         .vjp = [](const Vjp& g) -> Grads { return remainder_vjp(g, "trunc"); },
+        .since_0_2 = true,
         .examples = {{"[5., -5.]; 3", "[2., -2.]"}, {"[-7]; [2]", "[-1]"}},
         .samples = {"f(2, 3); p(2, 3)", "f(2, 1); p(3)", "f(3); 0.7", "f(0); f(1)"},
     },
     {
         .sig = "remainder(Operand self, Operand other) -> Tensor",
         .inplace = true,
-        .doc = "The remainder of self / other with the sign of other, as Python has it, broadcast and promoted; "
+        .doc = "The remainder of self / other with the sign of other, as Python has it, broadcast "
+               "and promoted; "
                "integers refuse to divide by zero.",
         .pointwise = 2,
         .choose = choose_whole<1>,
         .saves = {in(0).when(1), in(1).when(1)},
         .vjp = [](const Vjp& g) -> Grads { return remainder_vjp(g, "floor"); },
+        .since_0_2 = true,
         .examples = {{"[5., -5.]; 3", "[2., 1.]"}, {"[-7]; [2]", "[1]"}},
         .samples = {"f(2, 3); p(2, 3)", "f(2, 1); p(3)", "f(3); 0.7", "2.7; p(3)", "f(0); f(1)"},
     },
@@ -248,9 +262,7 @@ constexpr OpDef kRows[] = {
         .doc = "self / other, broadcast and promoted; integers give the default dtype.",
         .pointwise = 2,
         .dtype = rule::floating,
-        .choose = [](const Call&) -> Chosen {
-          return {"div", {}};
-        },
+        .choose = [](const Call& c) -> Chosen { return plain(c, "div"); },
         .saves = {in(0).when(1), in(1)},
         .vjp = quotient_vjp,
         .examples = {{"[7]; 2", "[3.5]"}},
@@ -273,9 +285,7 @@ constexpr OpDef kRows[] = {
         .inplace = true,
         .doc = "Another name of mul.",
         .pointwise = 2,
-        .choose = [](const Call&) -> Chosen {
-          return {"mul", {}};
-        },
+        .choose = [](const Call& c) -> Chosen { return plain(c, "mul"); },
         .saves = {in(0).when(1), in(1).when(0)},
         .vjp = mul_vjp,
         .examples = {{"[3]; 0.5", "[1.5]"}},
@@ -303,8 +313,8 @@ constexpr OpDef kRows[] = {
     },
     {
         .sig = "fmax(Tensor self, Tensor other) -> Tensor",
-        .doc =
-            "The larger of self and other, elementwise; a number wins over NaN. Of equal ones self gets the gradient.",
+        .doc = "The larger of self and other, elementwise; a number wins over NaN. Of equal ones "
+               "self gets the gradient.",
         .pointwise = 2,
         .saves = {in(0), in(1)},
         .vjp = [](const Vjp& g) -> Grads {
@@ -319,8 +329,8 @@ constexpr OpDef kRows[] = {
     },
     {
         .sig = "fmin(Tensor self, Tensor other) -> Tensor",
-        .doc =
-            "The smaller of self and other, elementwise; a number wins over NaN. Of equal ones self gets the gradient.",
+        .doc = "The smaller of self and other, elementwise; a number wins over NaN. Of equal ones "
+               "self gets the gradient.",
         .pointwise = 2,
         .saves = {in(0), in(1)},
         .vjp = [](const Vjp& g) -> Grads {

@@ -43,8 +43,6 @@ Grads pow_vjp(const Vjp& g) {
       d.at[0] = zeros_like(g.dout());
     } else if (e.real() == 2) {
       d.at[0] = g.dout() * mul(x, e);
-    } else if (e.real() == 1) {
-      d.at[0] = g.dout();
     } else {
       const Scalar less = e.kind == Category::floating ? Scalar(e.f - 1) : Scalar(e.integer() - 1);
       d.at[0] = g.dout() * mul(pow(x, less), e);
@@ -196,6 +194,7 @@ constexpr OpDef kRows[] = {
         .choose = choose_power,
         .saves = {in(0), in(1), out(0).when(1)},
         .vjp = pow_vjp,
+        .since_0_2 = true,
         .examples = {{"[2., 3.]; 2", "[4., 9.]"},
                      {"2; [3, 0]", "[8, 1]"},
                      {"[4., 9.]; [0.5, -1.]", "[2., 0.11111111]"},

@@ -100,6 +100,7 @@ constexpr OpDef kRows[] = {
           if (g.needs(2)) d.at[2] = g.dout() * mul(g.in(1), g.scalar(3));
           return d;
         },
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [3., 4.]; [5., 6.]; value=2", "[31., 50.]"}, {"[1]; [2]; [3]", "[7]"}},
         .samples = {"f(2, 3); f(2, 3); f(2, 3)", "f(3); f(2, 1); f(2, 3); value=2", "f(0); f(1); f(0)"},
     },
@@ -128,6 +129,7 @@ constexpr OpDef kRows[] = {
           if (g.needs(2)) d.at[2] = -g.dout() * (mul(g.in(1), g.scalar(3)) / (g.in(2) * g.in(2)));
           return d;
         },
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [3., 4.]; [4., 2.]; value=2", "[2.5, 6.]"}},
         .samples = {"f(2, 3); f(2, 3); p(2, 3)", "f(3); f(2, 1); p(2, 3); value=0.5", "f(0); f(1); f(0)"},
     },
@@ -156,6 +158,7 @@ constexpr OpDef kRows[] = {
           if (g.needs(2)) d.at[2] = g.dout() * (g.in(1) - g.in(0));
           return d;
         },
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [3., 6.]; 0.5", "[2., 4.]"}, {"[1., 2.]; [3., 6.]; [0., 1.]", "[1., 6.]"}},
         .samples = {"f(2, 3); f(2, 3); 0.3", "f(2, 3); f(3); 0.8", "f(2, 1); f(3); p(2, 3)", "f(0); f(1); f(0)"},
     },
@@ -235,6 +238,7 @@ constexpr OpDef kRows[] = {
           if (g.needs(2)) d.at[2] = where(mask, g.dout(), 0);
           return d;
         },
+        .since_0_2 = true,
         .examples = {{"[1., 2.]; [True, False]; 5", "[5., 2.]"}},
         .samples = {"f(2, 3); b(3); 1.5", "f(3); b(2, 1); f()", "f(0); b(1); 0"},
     },

@@ -17,6 +17,14 @@ constexpr OpDef kRows[] = {
         .inplace = true,
         .doc = "-self, elementwise. Integers wrap; bool is refused.",
         .pointwise = 1,
+        .choose = [](const Call& c) -> Chosen {
+          if (c.tensor(0).dtype() == DType::boolean) {
+            throw Error(Code::dtype_mismatch,
+                        "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
+                        "mask, use the `~` or `logical_not()` operator instead.");
+          }
+          return {};
+        },
         .vjp = [](const Vjp& g) -> Grads { return {{-g.dout()}}; },
         .examples = {{"[1., -2.]", "[-1., 2.]"}, {"[3]", "[-3]"}},
         .samples = {"f(2, 3)", "f()", "f(0)"},
@@ -166,6 +174,11 @@ constexpr OpDef kRows[] = {
         .inplace = true,
         .doc = "max(self, 0), elementwise; NaN stays. The gradient at 0 is 0.",
         .pointwise = 1,
+        .choose = [](const Call& c) -> Chosen {
+          if (c.tensor(0).dtype() == DType::boolean)
+            throw Error(Code::dtype_mismatch, "Boolean inputs not supported for relu");
+          return {};
+        },
         .saves = {out(0)},
         .vjp = [](const Vjp& g) -> Grads { return {{threshold_backward(g.dout(), g.out())}}; },
         .examples = {{"[-1., 0., 2.]", "[0., 0., 2.]"}},
