@@ -340,8 +340,8 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     }
     return r;
   } catch (Error& e) {
-    // Who calls a row that is made of others knows its name only.
-    if (e.op().empty() || row.def->compose) e.of(row.sig.name);
+    // Who calls a row that is made of others, or that computes with them, knows its name only.
+    if (e.op().empty() || row.def->compose || (row.def->compute && !is_backward(id))) e.of(row.sig.name);
     throw;
   }
 }

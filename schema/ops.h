@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 17137856762372206821ull;
-inline constexpr int kOperators = 72;
+inline constexpr uint64_t kCatalogueHash = 3169371042416352193ull;
+inline constexpr int kOperators = 112;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -40,6 +40,44 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "where",
     "sum",
     "mean",
+    "nansum",
+    "prod",
+    "prod.dim",
+    "logsumexp",
+    "var",
+    "var.unbiased",
+    "std",
+    "std.unbiased",
+    "norm",
+    "norm.named",
+    "all",
+    "any",
+    "count_nonzero",
+    "cumsum",
+    "reverse_cumsum",
+    "cumprod",
+    "linear_scan",
+    "logcumsumexp",
+    "cummax",
+    "cummin",
+    "max",
+    "max.dim",
+    "max.other",
+    "min",
+    "min.dim",
+    "min.other",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "sort",
+    "argsort",
+    "topk",
+    "kthvalue",
+    "median",
+    "median.dim",
+    "pick_along",
+    "spread_along",
     "view",
     "reshape",
     "expand",
@@ -54,6 +92,8 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "index_put",
     "index_put_",
     "matmul",
+    "softmax",
+    "softmin",
     "log_softmax",
     "nll_pick",
     "nll_spread",
@@ -116,50 +156,90 @@ inline constexpr uint16_t ge = 24;
 inline constexpr uint16_t where = 25;
 inline constexpr uint16_t sum = 26;
 inline constexpr uint16_t mean = 27;
-inline constexpr uint16_t view = 28;
-inline constexpr uint16_t reshape = 29;
-inline constexpr uint16_t expand = 30;
-inline constexpr uint16_t permute = 31;
-inline constexpr uint16_t transpose = 32;
-inline constexpr uint16_t as_strided = 33;
-inline constexpr uint16_t strided_view = 34;
-inline constexpr uint16_t as_strided_backward = 35;
-inline constexpr uint16_t as_strided_scatter = 36;
-inline constexpr uint16_t index = 37;
-inline constexpr uint16_t index_backward = 38;
-inline constexpr uint16_t index_put = 39;
-inline constexpr uint16_t index_put_ = 40;
-inline constexpr uint16_t matmul = 41;
-inline constexpr uint16_t log_softmax = 42;
-inline constexpr uint16_t nll_pick = 43;
-inline constexpr uint16_t nll_spread = 44;
-inline constexpr uint16_t nll_loss = 45;
-inline constexpr uint16_t zeros = 46;
-inline constexpr uint16_t ones = 47;
-inline constexpr uint16_t full = 48;
-inline constexpr uint16_t zeros_like = 49;
-inline constexpr uint16_t ones_like = 50;
-inline constexpr uint16_t rand = 51;
-inline constexpr uint16_t randn = 52;
-inline constexpr uint16_t manual_seed = 53;
-inline constexpr uint16_t clone = 54;
-inline constexpr uint16_t contiguous = 55;
-inline constexpr uint16_t cast = 56;
-inline constexpr uint16_t to = 57;
-inline constexpr uint16_t copy = 58;
-inline constexpr uint16_t copy_ = 59;
-inline constexpr uint16_t fill = 60;
-inline constexpr uint16_t fill_ = 61;
-inline constexpr uint16_t zero = 62;
-inline constexpr uint16_t zero_ = 63;
-inline constexpr uint16_t detach = 64;
-inline constexpr uint16_t data = 65;
-inline constexpr uint16_t requires_grad_ = 66;
-inline constexpr uint16_t retain_grad = 67;
-inline constexpr uint16_t set_grad = 68;
-inline constexpr uint16_t zero_grad = 69;
-inline constexpr uint16_t backward = 70;
-inline constexpr uint16_t grad = 71;
+inline constexpr uint16_t nansum = 28;
+inline constexpr uint16_t prod = 29;
+inline constexpr uint16_t prod_dim = 30;
+inline constexpr uint16_t logsumexp = 31;
+inline constexpr uint16_t var = 32;
+inline constexpr uint16_t var_unbiased = 33;
+inline constexpr uint16_t std = 34;
+inline constexpr uint16_t std_unbiased = 35;
+inline constexpr uint16_t norm = 36;
+inline constexpr uint16_t norm_named = 37;
+inline constexpr uint16_t all = 38;
+inline constexpr uint16_t any = 39;
+inline constexpr uint16_t count_nonzero = 40;
+inline constexpr uint16_t cumsum = 41;
+inline constexpr uint16_t reverse_cumsum = 42;
+inline constexpr uint16_t cumprod = 43;
+inline constexpr uint16_t linear_scan = 44;
+inline constexpr uint16_t logcumsumexp = 45;
+inline constexpr uint16_t cummax = 46;
+inline constexpr uint16_t cummin = 47;
+inline constexpr uint16_t max = 48;
+inline constexpr uint16_t max_dim = 49;
+inline constexpr uint16_t max_other = 50;
+inline constexpr uint16_t min = 51;
+inline constexpr uint16_t min_dim = 52;
+inline constexpr uint16_t min_other = 53;
+inline constexpr uint16_t amax = 54;
+inline constexpr uint16_t amin = 55;
+inline constexpr uint16_t argmax = 56;
+inline constexpr uint16_t argmin = 57;
+inline constexpr uint16_t sort = 58;
+inline constexpr uint16_t argsort = 59;
+inline constexpr uint16_t topk = 60;
+inline constexpr uint16_t kthvalue = 61;
+inline constexpr uint16_t median = 62;
+inline constexpr uint16_t median_dim = 63;
+inline constexpr uint16_t pick_along = 64;
+inline constexpr uint16_t spread_along = 65;
+inline constexpr uint16_t view = 66;
+inline constexpr uint16_t reshape = 67;
+inline constexpr uint16_t expand = 68;
+inline constexpr uint16_t permute = 69;
+inline constexpr uint16_t transpose = 70;
+inline constexpr uint16_t as_strided = 71;
+inline constexpr uint16_t strided_view = 72;
+inline constexpr uint16_t as_strided_backward = 73;
+inline constexpr uint16_t as_strided_scatter = 74;
+inline constexpr uint16_t index = 75;
+inline constexpr uint16_t index_backward = 76;
+inline constexpr uint16_t index_put = 77;
+inline constexpr uint16_t index_put_ = 78;
+inline constexpr uint16_t matmul = 79;
+inline constexpr uint16_t softmax = 80;
+inline constexpr uint16_t softmin = 81;
+inline constexpr uint16_t log_softmax = 82;
+inline constexpr uint16_t nll_pick = 83;
+inline constexpr uint16_t nll_spread = 84;
+inline constexpr uint16_t nll_loss = 85;
+inline constexpr uint16_t zeros = 86;
+inline constexpr uint16_t ones = 87;
+inline constexpr uint16_t full = 88;
+inline constexpr uint16_t zeros_like = 89;
+inline constexpr uint16_t ones_like = 90;
+inline constexpr uint16_t rand = 91;
+inline constexpr uint16_t randn = 92;
+inline constexpr uint16_t manual_seed = 93;
+inline constexpr uint16_t clone = 94;
+inline constexpr uint16_t contiguous = 95;
+inline constexpr uint16_t cast = 96;
+inline constexpr uint16_t to = 97;
+inline constexpr uint16_t copy = 98;
+inline constexpr uint16_t copy_ = 99;
+inline constexpr uint16_t fill = 100;
+inline constexpr uint16_t fill_ = 101;
+inline constexpr uint16_t zero = 102;
+inline constexpr uint16_t zero_ = 103;
+inline constexpr uint16_t detach = 104;
+inline constexpr uint16_t data = 105;
+inline constexpr uint16_t requires_grad_ = 106;
+inline constexpr uint16_t retain_grad = 107;
+inline constexpr uint16_t set_grad = 108;
+inline constexpr uint16_t zero_grad = 109;
+inline constexpr uint16_t backward = 110;
+inline constexpr uint16_t grad = 111;
 }  // namespace op
 
 template <Handle T>
@@ -394,6 +474,461 @@ T mean(const T& self, mean_options o, std::source_location at = std::source_loca
   return mean(self, o.dim, o.keepdim, o.dtype, at);
 }
 
+struct nansum_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T nansum(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::nansum, at, args);
+}
+template <Handle T>
+T nansum(const T& self, nansum_options o, std::source_location at = std::source_location::current()) {
+  return nansum(self, o.dim, o.keepdim, o.dtype, at);
+}
+
+struct prod_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T prod(const T& self, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::prod, at, args);
+}
+template <Handle T>
+T prod(const T& self, prod_options o, std::source_location at = std::source_location::current()) {
+  return prod(self, o.dtype, at);
+}
+
+struct prod_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T prod(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::prod_dim, at, args);
+}
+template <Handle T>
+T prod(const T& self, int64_t dim, prod_dim_options o, std::source_location at = std::source_location::current()) {
+  return prod(self, dim, o.keepdim, o.dtype, at);
+}
+
+struct logsumexp_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+T logsumexp(const T& self, As<T, Ints> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::logsumexp, at, args);
+}
+template <Handle T>
+T logsumexp(const T& self, Ints dim, logsumexp_options o, std::source_location at = std::source_location::current()) {
+  return logsumexp(self, dim, o.keepdim, at);
+}
+
+struct var_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool unbiased = true;
+  bool keepdim = false;
+  std::optional<Scalar> correction{};
+};
+template <Handle T>
+T var(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> unbiased = true, As<T, bool> keepdim = false, As<T, std::optional<Scalar>> correction = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(unbiased), to_value<T>(keepdim), to_value<T>(correction)};
+  return self.maker().one(op::var, at, args);
+}
+template <Handle T>
+T var(const T& self, var_options o, std::source_location at = std::source_location::current()) {
+  return var(self, o.dim, o.unbiased, o.keepdim, o.correction, at);
+}
+
+template <Handle T>
+T var(const T& self, As<T, Flag> unbiased, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(unbiased)};
+  return self.maker().one(op::var_unbiased, at, args);
+}
+
+struct std_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool unbiased = true;
+  bool keepdim = false;
+  std::optional<Scalar> correction{};
+};
+template <Handle T>
+T std(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> unbiased = true, As<T, bool> keepdim = false, As<T, std::optional<Scalar>> correction = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(unbiased), to_value<T>(keepdim), to_value<T>(correction)};
+  return self.maker().one(op::std, at, args);
+}
+template <Handle T>
+T std(const T& self, std_options o, std::source_location at = std::source_location::current()) {
+  return std(self, o.dim, o.unbiased, o.keepdim, o.correction, at);
+}
+
+template <Handle T>
+T std(const T& self, As<T, Flag> unbiased, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(unbiased)};
+  return self.maker().one(op::std_unbiased, at, args);
+}
+
+struct norm_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<Scalar> p = 2;
+  Dims dim{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T norm(const T& self, As<T, std::optional<Scalar>> p = 2, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::norm, at, args);
+}
+template <Handle T>
+T norm(const T& self, norm_options o, std::source_location at = std::source_location::current()) {
+  return norm(self, o.p, o.dim, o.keepdim, o.dtype, at);
+}
+
+struct norm_named_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T norm(const T& self, As<T, std::string_view> p, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::norm_named, at, args);
+}
+template <Handle T>
+T norm(const T& self, std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) {
+  return norm(self, p, o.dim, o.keepdim, o.dtype, at);
+}
+
+struct all_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T all(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::all, at, args);
+}
+template <Handle T>
+T all(const T& self, all_options o, std::source_location at = std::source_location::current()) {
+  return all(self, o.dim, o.keepdim, at);
+}
+
+struct any_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T any(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::any, at, args);
+}
+template <Handle T>
+T any(const T& self, any_options o, std::source_location at = std::source_location::current()) {
+  return any(self, o.dim, o.keepdim, at);
+}
+
+struct count_nonzero_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+};
+template <Handle T>
+T count_nonzero(const T& self, As<T, OptionalInts> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::count_nonzero, at, args);
+}
+template <Handle T>
+T count_nonzero(const T& self, count_nonzero_options o, std::source_location at = std::source_location::current()) {
+  return count_nonzero(self, o.dim, at);
+}
+
+struct cumsum_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T cumsum(const T& self, As<T, int64_t> dim, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::cumsum, at, args);
+}
+template <Handle T>
+T cumsum(const T& self, int64_t dim, cumsum_options o, std::source_location at = std::source_location::current()) {
+  return cumsum(self, dim, o.dtype, at);
+}
+
+template <Handle T>
+T reverse_cumsum(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::reverse_cumsum, at, args);
+}
+
+struct cumprod_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T cumprod(const T& self, As<T, int64_t> dim, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::cumprod, at, args);
+}
+template <Handle T>
+T cumprod(const T& self, int64_t dim, cumprod_options o, std::source_location at = std::source_location::current()) {
+  return cumprod(self, dim, o.dtype, at);
+}
+
+struct linear_scan_options {
+  [[no_unique_address]] Named named_{};
+  bool reverse = false;
+};
+template <Handle T>
+T linear_scan(const T& decay, As<T, const T&> self, As<T, int64_t> dim, As<T, bool> reverse = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(decay), to_value<T>(self), to_value<T>(dim), to_value<T>(reverse)};
+  return decay.maker().one(op::linear_scan, at, args);
+}
+template <Handle T>
+T linear_scan(const T& decay, const std::type_identity_t<T>& self, int64_t dim, linear_scan_options o, std::source_location at = std::source_location::current()) {
+  return linear_scan(decay, self, dim, o.reverse, at);
+}
+
+template <Handle T>
+T logcumsumexp(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::logcumsumexp, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> cummax(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().template several<2>(op::cummax, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> cummin(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().template several<2>(op::cummin, at, args);
+}
+
+template <Handle T>
+T max(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::max, at, args);
+}
+
+struct max_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> max(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::max_dim, at, args);
+}
+template <Handle T>
+std::array<T, 2> max(const T& self, int64_t dim, max_dim_options o, std::source_location at = std::source_location::current()) {
+  return max(self, dim, o.keepdim, at);
+}
+
+template <Handle T>
+T max(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::max_other, at, args);
+}
+
+template <Handle T>
+T min(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::min, at, args);
+}
+
+struct min_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> min(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::min_dim, at, args);
+}
+template <Handle T>
+std::array<T, 2> min(const T& self, int64_t dim, min_dim_options o, std::source_location at = std::source_location::current()) {
+  return min(self, dim, o.keepdim, at);
+}
+
+template <Handle T>
+T min(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::min_other, at, args);
+}
+
+struct amax_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T amax(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::amax, at, args);
+}
+template <Handle T>
+T amax(const T& self, amax_options o, std::source_location at = std::source_location::current()) {
+  return amax(self, o.dim, o.keepdim, at);
+}
+
+struct amin_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T amin(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::amin, at, args);
+}
+template <Handle T>
+T amin(const T& self, amin_options o, std::source_location at = std::source_location::current()) {
+  return amin(self, o.dim, o.keepdim, at);
+}
+
+struct argmax_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T argmax(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::argmax, at, args);
+}
+template <Handle T>
+T argmax(const T& self, argmax_options o, std::source_location at = std::source_location::current()) {
+  return argmax(self, o.dim, o.keepdim, at);
+}
+
+struct argmin_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T argmin(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::argmin, at, args);
+}
+template <Handle T>
+T argmin(const T& self, argmin_options o, std::source_location at = std::source_location::current()) {
+  return argmin(self, o.dim, o.keepdim, at);
+}
+
+struct sort_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool descending = false;
+  bool stable = false;
+};
+template <Handle T>
+std::array<T, 2> sort(const T& self, As<T, int64_t> dim = -1, As<T, bool> descending = false, As<T, bool> stable = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(descending), to_value<T>(stable)};
+  return self.maker().template several<2>(op::sort, at, args);
+}
+template <Handle T>
+std::array<T, 2> sort(const T& self, sort_options o, std::source_location at = std::source_location::current()) {
+  return sort(self, o.dim, o.descending, o.stable, at);
+}
+
+struct argsort_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool descending = false;
+  bool stable = false;
+};
+template <Handle T>
+T argsort(const T& self, As<T, int64_t> dim = -1, As<T, bool> descending = false, As<T, bool> stable = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(descending), to_value<T>(stable)};
+  return self.maker().one(op::argsort, at, args);
+}
+template <Handle T>
+T argsort(const T& self, argsort_options o, std::source_location at = std::source_location::current()) {
+  return argsort(self, o.dim, o.descending, o.stable, at);
+}
+
+struct topk_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool largest = true;
+  bool sorted = true;
+};
+template <Handle T>
+std::array<T, 2> topk(const T& self, As<T, int64_t> k, As<T, int64_t> dim = -1, As<T, bool> largest = true, As<T, bool> sorted = true, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(k), to_value<T>(dim), to_value<T>(largest), to_value<T>(sorted)};
+  return self.maker().template several<2>(op::topk, at, args);
+}
+template <Handle T>
+std::array<T, 2> topk(const T& self, int64_t k, topk_options o, std::source_location at = std::source_location::current()) {
+  return topk(self, k, o.dim, o.largest, o.sorted, at);
+}
+
+struct kthvalue_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> kthvalue(const T& self, As<T, int64_t> k, As<T, int64_t> dim = -1, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(k), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::kthvalue, at, args);
+}
+template <Handle T>
+std::array<T, 2> kthvalue(const T& self, int64_t k, kthvalue_options o, std::source_location at = std::source_location::current()) {
+  return kthvalue(self, k, o.dim, o.keepdim, at);
+}
+
+template <Handle T>
+T median(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::median, at, args);
+}
+
+struct median_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> median(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::median_dim, at, args);
+}
+template <Handle T>
+std::array<T, 2> median(const T& self, int64_t dim, median_dim_options o, std::source_location at = std::source_location::current()) {
+  return median(self, dim, o.keepdim, at);
+}
+
+template <Handle T>
+T pick_along(const T& self, As<T, int64_t> dim, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index)};
+  return self.maker().one(op::pick_along, at, args);
+}
+
+template <Handle T>
+T spread_along(const T& grad, As<T, Ints> size, As<T, int64_t> dim, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(size), to_value<T>(dim), to_value<T>(index)};
+  return grad.maker().one(op::spread_along, at, args);
+}
+
 template <Handle T>
 T view(const T& self, As<T, Ints> size, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(size)};
@@ -507,18 +1042,49 @@ T matmul(const T& self, As<T, const T&> other, std::source_location at = std::so
   return self.maker().one(op::matmul, at, args);
 }
 
-struct log_softmax_options {
+struct softmax_options {
   [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
   std::optional<DType> dtype{};
 };
 template <Handle T>
-T log_softmax(const T& self, As<T, int64_t> dim, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+T softmax(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::softmax, at, args);
+}
+template <Handle T>
+T softmax(const T& self, softmax_options o, std::source_location at = std::source_location::current()) {
+  return softmax(self, o.dim, o.dtype, at);
+}
+
+struct softmin_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T softmin(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::softmin, at, args);
+}
+template <Handle T>
+T softmin(const T& self, softmin_options o, std::source_location at = std::source_location::current()) {
+  return softmin(self, o.dim, o.dtype, at);
+}
+
+struct log_softmax_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T log_softmax(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
   return self.maker().one(op::log_softmax, at, args);
 }
 template <Handle T>
-T log_softmax(const T& self, int64_t dim, log_softmax_options o, std::source_location at = std::source_location::current()) {
-  return log_softmax(self, dim, o.dtype, at);
+T log_softmax(const T& self, log_softmax_options o, std::source_location at = std::source_location::current()) {
+  return log_softmax(self, o.dim, o.dtype, at);
 }
 
 template <class T>
@@ -1056,6 +1622,210 @@ class Methods {
   T mean(mean_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::mean(self(), o.dim, o.keepdim, o.dtype, at);
   }
+  template <class = void>
+  T nansum(OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::nansum(self(), dim, keepdim, dtype, at);
+  }
+  T nansum(nansum_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::nansum(self(), o.dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T prod(std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), dtype, at);
+  }
+  T prod(prod_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), o.dtype, at);
+  }
+  template <class = void>
+  T prod(int64_t dim, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), dim, keepdim, dtype, at);
+  }
+  T prod(int64_t dim, prod_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T logsumexp(Ints dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::logsumexp(self(), dim, keepdim, at);
+  }
+  T logsumexp(Ints dim, logsumexp_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::logsumexp(self(), dim, o.keepdim, at);
+  }
+  template <class = void>
+  T var(OptionalInts dim = {}, bool unbiased = true, bool keepdim = false, std::optional<Scalar> correction = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::var(self(), dim, unbiased, keepdim, correction, at);
+  }
+  T var(var_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::var(self(), o.dim, o.unbiased, o.keepdim, o.correction, at);
+  }
+  T var(Flag unbiased, std::source_location at = std::source_location::current()) const {
+    return gradwire::var(self(), unbiased, at);
+  }
+  template <class = void>
+  T std(OptionalInts dim = {}, bool unbiased = true, bool keepdim = false, std::optional<Scalar> correction = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::std(self(), dim, unbiased, keepdim, correction, at);
+  }
+  T std(std_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::std(self(), o.dim, o.unbiased, o.keepdim, o.correction, at);
+  }
+  T std(Flag unbiased, std::source_location at = std::source_location::current()) const {
+    return gradwire::std(self(), unbiased, at);
+  }
+  template <class = void>
+  T norm(std::optional<Scalar> p = 2, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), p, dim, keepdim, dtype, at);
+  }
+  T norm(norm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), o.p, o.dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T norm(std::string_view p, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), p, dim, keepdim, dtype, at);
+  }
+  T norm(std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), p, o.dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T all(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::all(self(), dim, keepdim, at);
+  }
+  T all(all_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::all(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T any(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::any(self(), dim, keepdim, at);
+  }
+  T any(any_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::any(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T count_nonzero(OptionalInts dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::count_nonzero(self(), dim, at);
+  }
+  T count_nonzero(count_nonzero_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::count_nonzero(self(), o.dim, at);
+  }
+  template <class = void>
+  T cumsum(int64_t dim, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumsum(self(), dim, dtype, at);
+  }
+  T cumsum(int64_t dim, cumsum_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumsum(self(), dim, o.dtype, at);
+  }
+  T reverse_cumsum(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::reverse_cumsum(self(), dim, at);
+  }
+  template <class = void>
+  T cumprod(int64_t dim, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumprod(self(), dim, dtype, at);
+  }
+  T cumprod(int64_t dim, cumprod_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumprod(self(), dim, o.dtype, at);
+  }
+  T logcumsumexp(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::logcumsumexp(self(), dim, at);
+  }
+  std::array<T, 2> cummax(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::cummax(self(), dim, at);
+  }
+  std::array<T, 2> cummin(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::cummin(self(), dim, at);
+  }
+  T max(std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), at);
+  }
+  template <class = void>
+  std::array<T, 2> max(int64_t dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> max(int64_t dim, max_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), dim, o.keepdim, at);
+  }
+  T max(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), other, at);
+  }
+  T min(std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), at);
+  }
+  template <class = void>
+  std::array<T, 2> min(int64_t dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> min(int64_t dim, min_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), dim, o.keepdim, at);
+  }
+  T min(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), other, at);
+  }
+  template <class = void>
+  T amax(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::amax(self(), dim, keepdim, at);
+  }
+  T amax(amax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::amax(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T amin(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::amin(self(), dim, keepdim, at);
+  }
+  T amin(amin_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::amin(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T argmax(std::optional<int64_t> dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmax(self(), dim, keepdim, at);
+  }
+  T argmax(argmax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmax(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T argmin(std::optional<int64_t> dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmin(self(), dim, keepdim, at);
+  }
+  T argmin(argmin_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmin(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  std::array<T, 2> sort(int64_t dim = -1, bool descending = false, bool stable = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::sort(self(), dim, descending, stable, at);
+  }
+  std::array<T, 2> sort(sort_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::sort(self(), o.dim, o.descending, o.stable, at);
+  }
+  template <class = void>
+  T argsort(int64_t dim = -1, bool descending = false, bool stable = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::argsort(self(), dim, descending, stable, at);
+  }
+  T argsort(argsort_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::argsort(self(), o.dim, o.descending, o.stable, at);
+  }
+  template <class = void>
+  std::array<T, 2> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true, std::source_location at = std::source_location::current()) const {
+    return gradwire::topk(self(), k, dim, largest, sorted, at);
+  }
+  std::array<T, 2> topk(int64_t k, topk_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::topk(self(), k, o.dim, o.largest, o.sorted, at);
+  }
+  template <class = void>
+  std::array<T, 2> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::kthvalue(self(), k, dim, keepdim, at);
+  }
+  std::array<T, 2> kthvalue(int64_t k, kthvalue_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::kthvalue(self(), k, o.dim, o.keepdim, at);
+  }
+  T median(std::source_location at = std::source_location::current()) const {
+    return gradwire::median(self(), at);
+  }
+  template <class = void>
+  std::array<T, 2> median(int64_t dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::median(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> median(int64_t dim, median_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::median(self(), dim, o.keepdim, at);
+  }
+  T pick_along(int64_t dim, const T& index, std::source_location at = std::source_location::current()) const {
+    return gradwire::pick_along(self(), dim, index, at);
+  }
   T view(Ints size, std::source_location at = std::source_location::current()) const {
     return gradwire::view(self(), size, at);
   }
@@ -1109,11 +1879,25 @@ class Methods {
     return gradwire::matmul(self(), other, at);
   }
   template <class = void>
-  T log_softmax(int64_t dim, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+  T softmax(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmax(self(), dim, dtype, at);
+  }
+  T softmax(softmax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmax(self(), o.dim, o.dtype, at);
+  }
+  template <class = void>
+  T softmin(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmin(self(), dim, dtype, at);
+  }
+  T softmin(softmin_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmin(self(), o.dim, o.dtype, at);
+  }
+  template <class = void>
+  T log_softmax(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
     return gradwire::log_softmax(self(), dim, dtype, at);
   }
-  T log_softmax(int64_t dim, log_softmax_options o, std::source_location at = std::source_location::current()) const {
-    return gradwire::log_softmax(self(), dim, o.dtype, at);
+  T log_softmax(log_softmax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::log_softmax(self(), o.dim, o.dtype, at);
   }
   template <class = void>
   T zeros_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
