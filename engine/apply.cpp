@@ -293,6 +293,14 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
   return self;
 }
 
+// `compat` keepdim_warning: the default of keepdim was once True.
+void warn_of_keepdim(Context& cx, const OpRow& row, const Bound* args) {
+  if (!args[row.keepdim].left_out || args[row.dim].kind == ArgKind::none) return;
+  cx.warnings.push_back({row.name(), "backwards compatibility: call to \"" + row.name() +
+                                         "\" uses default value for keepdim which has changed default to False.  "
+                                         "Consider passing as kwarg."});
+}
+
 }  // namespace
 
 std::span<const int64_t> Call::ints(int i) const {
@@ -310,6 +318,7 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
     args = all;
   }
+  if (cx.keepdim_warning && row.keepdim >= 0) warn_of_keepdim(cx, row, args);
   try {
     if (row.inplace) return inplace(cx, row, args);
     const OpDef& def = *row.def;

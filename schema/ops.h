@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 3169371042416352193ull;
-inline constexpr int kOperators = 112;
+inline constexpr uint64_t kCatalogueHash = 9549317580466588792ull;
+inline constexpr int kOperators = 113;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -76,6 +76,7 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "kthvalue",
     "median",
     "median.dim",
+    "mode",
     "pick_along",
     "spread_along",
     "view",
@@ -192,54 +193,55 @@ inline constexpr uint16_t topk = 60;
 inline constexpr uint16_t kthvalue = 61;
 inline constexpr uint16_t median = 62;
 inline constexpr uint16_t median_dim = 63;
-inline constexpr uint16_t pick_along = 64;
-inline constexpr uint16_t spread_along = 65;
-inline constexpr uint16_t view = 66;
-inline constexpr uint16_t reshape = 67;
-inline constexpr uint16_t expand = 68;
-inline constexpr uint16_t permute = 69;
-inline constexpr uint16_t transpose = 70;
-inline constexpr uint16_t as_strided = 71;
-inline constexpr uint16_t strided_view = 72;
-inline constexpr uint16_t as_strided_backward = 73;
-inline constexpr uint16_t as_strided_scatter = 74;
-inline constexpr uint16_t index = 75;
-inline constexpr uint16_t index_backward = 76;
-inline constexpr uint16_t index_put = 77;
-inline constexpr uint16_t index_put_ = 78;
-inline constexpr uint16_t matmul = 79;
-inline constexpr uint16_t softmax = 80;
-inline constexpr uint16_t softmin = 81;
-inline constexpr uint16_t log_softmax = 82;
-inline constexpr uint16_t nll_pick = 83;
-inline constexpr uint16_t nll_spread = 84;
-inline constexpr uint16_t nll_loss = 85;
-inline constexpr uint16_t zeros = 86;
-inline constexpr uint16_t ones = 87;
-inline constexpr uint16_t full = 88;
-inline constexpr uint16_t zeros_like = 89;
-inline constexpr uint16_t ones_like = 90;
-inline constexpr uint16_t rand = 91;
-inline constexpr uint16_t randn = 92;
-inline constexpr uint16_t manual_seed = 93;
-inline constexpr uint16_t clone = 94;
-inline constexpr uint16_t contiguous = 95;
-inline constexpr uint16_t cast = 96;
-inline constexpr uint16_t to = 97;
-inline constexpr uint16_t copy = 98;
-inline constexpr uint16_t copy_ = 99;
-inline constexpr uint16_t fill = 100;
-inline constexpr uint16_t fill_ = 101;
-inline constexpr uint16_t zero = 102;
-inline constexpr uint16_t zero_ = 103;
-inline constexpr uint16_t detach = 104;
-inline constexpr uint16_t data = 105;
-inline constexpr uint16_t requires_grad_ = 106;
-inline constexpr uint16_t retain_grad = 107;
-inline constexpr uint16_t set_grad = 108;
-inline constexpr uint16_t zero_grad = 109;
-inline constexpr uint16_t backward = 110;
-inline constexpr uint16_t grad = 111;
+inline constexpr uint16_t mode = 64;
+inline constexpr uint16_t pick_along = 65;
+inline constexpr uint16_t spread_along = 66;
+inline constexpr uint16_t view = 67;
+inline constexpr uint16_t reshape = 68;
+inline constexpr uint16_t expand = 69;
+inline constexpr uint16_t permute = 70;
+inline constexpr uint16_t transpose = 71;
+inline constexpr uint16_t as_strided = 72;
+inline constexpr uint16_t strided_view = 73;
+inline constexpr uint16_t as_strided_backward = 74;
+inline constexpr uint16_t as_strided_scatter = 75;
+inline constexpr uint16_t index = 76;
+inline constexpr uint16_t index_backward = 77;
+inline constexpr uint16_t index_put = 78;
+inline constexpr uint16_t index_put_ = 79;
+inline constexpr uint16_t matmul = 80;
+inline constexpr uint16_t softmax = 81;
+inline constexpr uint16_t softmin = 82;
+inline constexpr uint16_t log_softmax = 83;
+inline constexpr uint16_t nll_pick = 84;
+inline constexpr uint16_t nll_spread = 85;
+inline constexpr uint16_t nll_loss = 86;
+inline constexpr uint16_t zeros = 87;
+inline constexpr uint16_t ones = 88;
+inline constexpr uint16_t full = 89;
+inline constexpr uint16_t zeros_like = 90;
+inline constexpr uint16_t ones_like = 91;
+inline constexpr uint16_t rand = 92;
+inline constexpr uint16_t randn = 93;
+inline constexpr uint16_t manual_seed = 94;
+inline constexpr uint16_t clone = 95;
+inline constexpr uint16_t contiguous = 96;
+inline constexpr uint16_t cast = 97;
+inline constexpr uint16_t to = 98;
+inline constexpr uint16_t copy = 99;
+inline constexpr uint16_t copy_ = 100;
+inline constexpr uint16_t fill = 101;
+inline constexpr uint16_t fill_ = 102;
+inline constexpr uint16_t zero = 103;
+inline constexpr uint16_t zero_ = 104;
+inline constexpr uint16_t detach = 105;
+inline constexpr uint16_t data = 106;
+inline constexpr uint16_t requires_grad_ = 107;
+inline constexpr uint16_t retain_grad = 108;
+inline constexpr uint16_t set_grad = 109;
+inline constexpr uint16_t zero_grad = 110;
+inline constexpr uint16_t backward = 111;
+inline constexpr uint16_t grad = 112;
 }  // namespace op
 
 template <Handle T>
@@ -915,6 +917,21 @@ std::array<T, 2> median(const T& self, As<T, int64_t> dim, As<T, bool> keepdim =
 template <Handle T>
 std::array<T, 2> median(const T& self, int64_t dim, median_dim_options o, std::source_location at = std::source_location::current()) {
   return median(self, dim, o.keepdim, at);
+}
+
+struct mode_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> mode(const T& self, As<T, int64_t> dim = -1, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::mode, at, args);
+}
+template <Handle T>
+std::array<T, 2> mode(const T& self, mode_options o, std::source_location at = std::source_location::current()) {
+  return mode(self, o.dim, o.keepdim, at);
 }
 
 template <Handle T>
@@ -1822,6 +1839,13 @@ class Methods {
   }
   std::array<T, 2> median(int64_t dim, median_dim_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::median(self(), dim, o.keepdim, at);
+  }
+  template <class = void>
+  std::array<T, 2> mode(int64_t dim = -1, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::mode(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> mode(mode_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::mode(self(), o.dim, o.keepdim, at);
   }
   T pick_along(int64_t dim, const T& index, std::source_location at = std::source_location::current()) const {
     return gradwire::pick_along(self(), dim, index, at);

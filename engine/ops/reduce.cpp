@@ -70,7 +70,7 @@ Tensor product(const Call& c, const Bound& dims, bool keepdim, DType result) {
 // what stands behind it, so that zeros are right, to any order.
 Tensor others(const Tensor& x, const Tensor& d, int dim) {
   const int64_t n = x.size(dim);
-  if (x.numel() == 0) return zeros_like(x);
+  if (n == 0) return expand(d, Ints(x.shape())) * x;
   std::vector<IndexItem<Tensor>> last(static_cast<size_t>(dim), Slice{});
   last.push_back(Slice{n - 1, n});
   const Tensor before = rule::shifted(cumprod(x, dim), dim, 1);
@@ -101,7 +101,6 @@ Tensor variance(const Call& c, const Bound& dims, double correction, bool keepdi
 
 Tensor variance_vjp(const Vjp& g, Tensor d, const Bound& dims, double correction, bool root) {
   const Tensor& x = g.in(0);
-  if (x.numel() == 0) return zeros_like(x);
   if (root) d = where(eq(g.out(), 0), 0, d / (g.out() * 2));
   const Tensor mean = dims.kind == ArgKind::none ? gradwire::mean(x) : gradwire::mean(x, Ints(g.ints(1)), true);
   const double n = Reduction(x, dims, true).count(x);
@@ -214,6 +213,7 @@ constexpr OpDef kRows[] = {
           int64_t all = 1, left = 1;
           for (const int64_t s : g.shape(0)) all *= s;
           for (const int64_t s : g.out_shape()) left *= s;
+          if (all == 0) return {{spread(g, g.dout())}};
           return {{spread(g, g.dout() / (static_cast<double>(all) / static_cast<double>(std::max<int64_t>(1, left))))}};
         },
         .examples = {{"[[1., 2.], [3., 4.]]", "2.5"}, {"[[1., 2.], [3., 4.]]; (0)", "[2., 3.]"}},
@@ -237,6 +237,7 @@ constexpr OpDef kRows[] = {
         .compute = [](const Call& c) -> Results { return product(c, kAll, false, widened(c, 1)); },
         .saves = {in(0)},
         .vjp = [](const Vjp& g) -> Grads {
+          if (g.shape(0).empty()) return {{g.dout()}};
           const Tensor x = reshape(rule::as(g.in(0), g.dout().dtype()), {-1});
           return {{reshape(others(x, reshape(g.dout(), {1}), 0), Ints(g.shape(0)))}};
         },

@@ -79,7 +79,7 @@ Tensor place_of(const Call& c, const char* kernel, bool largest) {
   const Tensor& x = c.tensor(0);
   if (c.has(1)) wrap_dim(c.integer(1), x.ndim());
   check_sizes(c, c.args[1]);
-  if (x.dtype() == DType::boolean) throw not_for(kernel, x.dtype());
+  if (x.numel() > 0 && x.dtype() == DType::boolean) throw not_for(kernel, x.dtype());
   if (c.has(1)) return extremes_of(c, x, c.args[1], c.flag(2), largest).at[1];
   const Tensor flat = c.cx.contiguous(x);
   const Shape n{x.numel()}, step{1};
@@ -186,6 +186,25 @@ Results median_along(const Call& c, const Tensor& x, int dim, bool keepdim) {
   const Results top = extremes_of(c, x, Bound(Scalar(int64_t{dim})), keepdim, true);
   const Tensor nan = ne(top.at[0], top.at[0]);
   return {where(nan, top.at[0], middle.at[0]), where(nan, top.at[1], middle.at[1])};
+}
+
+// The most frequent along dim: the end of the longest run of equal ones, in order, the smallest if there are several.
+Results mode_along(const Call& c, const Tensor& x, int dim, bool keepdim) {
+  const rule::Reduced r = rule::reduced(x.shape(), Bound(Scalar(int64_t{dim})), keepdim);
+  if (x.ndim() == 0 || x.numel() == 0) {
+    return {x.ndim() == 0 ? copy_of(c.cx, x) : c.cx.empty(r.dropped, x.dtype()), c.cx.full(r.dropped, 0, DType::int64)};
+  }
+  const Results s = sorted(c.cx, x, dim, x.size(dim), false);
+  const Tensor follows = cast(eq(s.at[0], rule::shifted(s.at[0], dim, 0)), DType::float64);
+  const Tensor run = linear_scan(follows, ones_like(follows), dim);
+  const Results longest = extremes_of(c, run, Bound(Scalar(int64_t{dim})), true, true);
+  Results found(pick_along(s.at[0], dim, longest.at[1]), pick_along(s.at[1], dim, longest.at[1]));
+  if (is_floating(x.dtype())) {  // NaN equals nothing, and comes before what stands alone
+    const Results top = extremes_of(c, x, Bound(Scalar(int64_t{dim})), true, true);
+    const Tensor nan = ne(top.at[0], top.at[0]) * eq(longest.at[0], 1);
+    found = {where(nan, top.at[0], found.at[0]), where(nan, top.at[1], found.at[1])};
+  }
+  return {squeezed(c.cx, found.at[0], r), squeezed(c.cx, found.at[1], r)};
 }
 
 void check_number(const Tensor& x, const char* kernel) {
@@ -380,6 +399,20 @@ constexpr OpDef kRows[] = {
         .saves = {out(1)},
         .vjp = along_vjp,
         .examples = {{"[[3., 1., 2.], [6., 5., 4.]]; 1", "[2., 5.]; [2, 1]"}},
+        .samples = {"f(2, 3); 1", "f(4, 3); 0; True", "f(); 0", "f(0, 3); 1"},
+    },
+    {
+        .sig = "mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+        .doc = "The most frequent along dim, of several the smallest, and where the last such stands.",
+        .compute = [](const Call& c) -> Results {
+          const Tensor& x = c.tensor(0);
+          const int dim = wrap_dim(c.integer(1), x.ndim());
+          check_sizes(c, c.args[1]);
+          return mode_along(c, x, dim, c.flag(2));
+        },
+        .saves = {out(1)},
+        .vjp = along_vjp,
+        .examples = {{"[1., 2., 2., 3., 3.]", "2.; 2"}},
         .samples = {"f(2, 3); 1", "f(4, 3); 0; True", "f(); 0", "f(0, 3); 1"},
     },
     {
