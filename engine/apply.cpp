@@ -295,6 +295,14 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
   return self;
 }
 
+// `compat` keepdim_warning: the default of keepdim was once True.
+void warn_of_keepdim(Context& cx, const OpRow& row, const Bound* args) {
+  if (!args[row.keepdim].left_out || args[row.dim].kind == ArgKind::none) return;
+  cx.warnings.push_back({row.name(), "backwards compatibility: call to \"" + row.name() +
+                                         "\" uses default value for keepdim which has changed default to False.  "
+                                         "Consider passing as kwarg."});
+}
+
 }  // namespace
 
 std::span<const int64_t> Call::ints(int i) const {
@@ -336,8 +344,8 @@ Results perform(Context& cx, const OpRow& row, const Bound* args) {
     }
     return r;
   } catch (Error& e) {
-    // Who calls a row that is made of others knows its name only.
-    if (e.op().empty() || row.def->compose) e.of(row.sig.name);
+    // Who calls a row that is made of others, or that computes with them, knows its name only.
+    if (e.op().empty() || row.def->compose || (row.def->compute && !is_backward(row.id))) e.of(row.sig.name);
     throw;
   }
 }
@@ -354,6 +362,7 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
     args = all;
   }
+  if (cx.keepdim_warning && row.keepdim >= 0) warn_of_keepdim(cx, row, args);
   if (row.def->since_0_2 && (cx.pointwise_fallback || cx.broadcast_warning)) {
     Bound changed[kMaxParams];
     Tensor held[3];

@@ -86,7 +86,7 @@ Operand<Tensor> Vjp::operand(int i) const {
 // A saved result has no node, which would be a circle: it gets it back for as long as the vjp looks at it.
 const Tensor& Vjp::out(int i) const {
   const Tensor& t = saved(*this, row.save_out[i], "out", i);
-  if (!cx.grad_mode) return t;
+  if (!cx.grad_mode || !is_floating(t.dtype())) return t;
   Tensor& again = outs_[i];
   if (!again) {
     again = shallow(t, false);

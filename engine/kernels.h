@@ -14,6 +14,36 @@ struct SumParams {
   double scale = 1;  // 1/n for mean; only 1 for integers
 };
 
+/// norm: out = (sum of |in|^p)^(1/p) over the dims where out has size 1 and in has not; floats, as sum adds them. p = 0
+/// counts what is not 0. p is finite. An empty norm is 0.
+struct NormParams {
+  double p = 2;
+};
+
+/// extreme: out[0] = the largest (or smallest) of in over the dims where out has size 1 and in has not, none of them
+/// empty; any dtype, which stays. NaN wins. out[1], where there is one, is the place of the first such along the one
+/// reduced dim, int64.
+struct ExtremeParams {
+  bool largest = true;
+};
+
+/// scan: along the last dim, out in in[0]'s dtype, floats kept in double. linear takes in[0] = b, in[1] = a:
+/// h[i] = b[i] + a[i] h[i - 1], or with `lag` a[i - 1], for the transpose of another scan. largest and smallest give
+/// out[1], int64, the place of the last element equal to out; NaN stays.
+enum class ScanOp : uint8_t { sum, product, log_sum_exp, linear, largest, smallest };
+struct ScanParams {
+  ScanOp op = ScanOp::sum;
+  bool lag = false;
+};
+
+/// sort: along the last dim, out[0] values and out[1] their places (int64) have k <= n columns: the first k of a stable
+/// sort; NaN is the largest. On the CPU out[2] is scratch, int64 [ways, n words_of_sort(dtype)]: as many rows are sorted
+/// at a time.
+struct SortParams {
+  bool descending = false;
+};
+constexpr int64_t words_of_sort(DType t) { return size_of(t) > 4 ? 4 : 2; }
+
 /// linear_index: out int64 [index shape], in = up to 8 index tensors (int64, broadcast to out's shape); for each the
 /// size of the indexed dim and its stride. out = sum over k of wrap(in[k]) * stride[k]. Throws
 /// Error{index_out_of_range} "index 5 is out of bounds for dimension 0 with size 5" for the first value outside [-size,
@@ -58,6 +88,12 @@ struct ConvParams {
                       wraps modulo 2^bits, NaN and infinities give 0. Anything to bool: != 0. */                       \
   X(fill)          /* FillParams; out = value */                                                                       \
   X(sum)           /* SumParams */                                                                                     \
+  X(norm)          /* NormParams */                                                                                    \
+  X(prod)          /* out = the product of in over the dims where out has size 1 and in has not; out's dtype is in's,  \
+                      or int64 for bool and integers; of nothing 1 */                                                  \
+  X(extreme)       /* ExtremeParams */                                                                                 \
+  X(scan)          /* ScanParams */                                                                                    \
+  X(sort)          /* SortParams */                                                                                    \
   X(matmul)        /* out [B..., m, n] = in[0] [B..., m, k] x in[1] [B..., k, n], one dtype of all ten, bool as or     \
                       of ands; the B dims of inputs are broadcast (stride 0) to out's; k may be 0 (zeros) */           \
   X(linear_index)  /* LinearIndexParams */                                                                             \
@@ -68,6 +104,7 @@ struct ConvParams {
   X(count_nonzero) /* out int64 0-dim; in any dtype */                                                                 \
   X(nonzero)       /* out int64 [n, in.ndim]: the coordinates in row-major order; n is what count_nonzero says */      \
   X(log_softmax)   /* out, in [..., n]: along the last dim, x - max - log sum exp(x - max); floats */                  \
+  X(softmax)       /* out, in [..., n]: along the last dim, exp(x - max) / sum exp(x - max); floats */                 \
   X(nll_pick)      /* NllParams; out [N, D], in = input [N, C, D], target int64 [N, D], weight [C] (stride 0 over a    \
                       single 1 where there is none); out = -weight[t] * input[n, t, d]; 0 where ignored */             \
   X(nll_spread)    /* NllParams; out [N, C, D] (all of it written), in = grad [N, D], target, weight: the transpose */ \

@@ -262,7 +262,7 @@ Cpp cpp(const Row& row, const Param& p, const string& tensor) {
     case Type::real:
       return maybe("double");
     case Type::boolean:
-      return maybe("bool");
+      return maybe(p.optional || p.fallback ? "bool" : "Flag");
     case Type::str:
     case Type::device:
       return maybe("std::string_view");

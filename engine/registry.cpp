@@ -29,6 +29,10 @@ Bound default_value(const Param& p, const Default& d) {
   }
 }
 
+/// The reductions over a dim that once kept it by default.
+constexpr std::string_view kOnceKept[] = {"sum", "prod", "mean",   "std",  "var",     "norm",
+                                          "max", "min",  "median", "mode", "kthvalue"};
+
 OpRow make_row(const OpDef& def, const Signature& sig) {
   OpRow row;
   row.def = &def;
@@ -43,6 +47,12 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
   for (int i = 0; i < row.params; ++i) {
     const Param& p = sig.params[i];
     row.is_tensor[i] = !p.list && (p.type == Type::tensor || p.type == Type::operand);
+  }
+  if (std::ranges::find(kOnceKept, sig.name) != std::end(kOnceKept)) {
+    for (int i = 0; i < row.params; ++i) {
+      if (sig.params[i].name == "dim") row.dim = static_cast<int8_t>(i);
+      if (sig.params[i].name == "keepdim") row.keepdim = static_cast<int8_t>(i);
+    }
   }
   row.takes_list = row.params > 0 && sig.params[0].list && sig.params[0].type == Type::tensor;
   std::fill(std::begin(row.save_in), std::end(row.save_in), -1);
@@ -81,7 +91,9 @@ const Catalogue& all() {
       OpRow& row = c.rows[i];
       row.id = static_cast<OpId>(i);
       for (int k = 0; k < row.params; ++k) {  // they point into the row's own signature, which stays where it is
-        if (row.sig.params[k].fallback) row.defaults[k] = default_value(row.sig.params[k], *row.sig.params[k].fallback);
+        if (!row.sig.params[k].fallback) continue;
+        row.defaults[k] = default_value(row.sig.params[k], *row.sig.params[k].fallback);
+        row.defaults[k].left_out = true;
       }
       c.by_full_name.emplace(row.sig.full_name(), row.id);
       c.by_name.push_back(&row);

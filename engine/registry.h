@@ -21,6 +21,7 @@ struct OpRow {
   const Pointwise* kernel = nullptr;  // of pointwise rows
   int8_t save_in[kMaxParams];         // where parameter i stands in def->saves; -1: not saved
   int8_t save_out[3];
+  int8_t dim = -1, keepdim = -1;    // these parameters of the reductions that `keepdim_warning` is about
   bool takes_list = false;          // its first parameter is a Tensor[]
   bool is_tensor[kMaxParams] = {};  // Tensor, Tensor? or Operand
 

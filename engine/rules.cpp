@@ -1,7 +1,10 @@
 #include "engine/rules.h"
 
+#include <algorithm>
+
 #include "engine/registry.h"
 #include "engine/shape.h"
+#include "schema/ops.h"
 
 namespace gradwire::engine::rule {
 
@@ -26,6 +29,52 @@ Reduced reduced(std::span<const int64_t> shape, const Bound& dims, bool keepdim)
     if (!gone || keepdim) r.dropped.push_back(r.kept[d]);
   }
   return r;
+}
+
+Tensor unreduced(const Tensor& t, std::span<const int64_t> shape, const Bound& dims) {
+  const Reduced r = reduced(shape, dims, true);
+  return t.ndim() == static_cast<int>(r.kept.size()) ? t : reshape(t, Ints(std::span<const int64_t>(r.kept)));
+}
+
+DimLast::DimLast(const Tensor& t, int dim) : shape(t.shape()), strides(t.strides()) {
+  if (shape.empty()) {
+    shape.push_back(1), strides.push_back(1);
+    return;
+  }
+  const int64_t size = shape[dim], stride = strides[dim];
+  shape.erase(dim), strides.erase(dim);
+  shape.push_back(size), strides.push_back(stride);
+}
+
+View DimLast::reversed(const Tensor& t) {
+  View v = view(t);
+  int64_t& stride = strides[strides.size() - 1];
+  const int64_t last = std::max<int64_t>(shape[shape.size() - 1] - 1, 0) * stride;
+  v.data = static_cast<char*>(v.data) + last * size_of(t.dtype());
+  stride = -stride;  // which v refers to
+  return v;
+}
+
+Tensor shifted(const Tensor& x, int dim, double fill) {
+  Context& cx = x.maker();
+  if (x.ndim() == 0) return cx.full({}, fill, x.dtype());
+  const int64_t n = x.size(dim);
+  if (x.numel() == 0) return x;
+  Tensor edge = cx.full(x.shape(), 0, x.dtype());
+  Shape first(x.shape());
+  first[static_cast<size_t>(dim)] = 1;
+  if (fill != 0) cx.copy(cx.alias(edge, first, edge.strides(), 0), cx.full(first, fill, x.dtype()));
+  if (n == 1) return edge;
+  std::vector<IndexItem<Tensor>> from(static_cast<size_t>(dim), Slice{}), to = from;
+  from.push_back(Slice{0, n - 1}), to.push_back(Slice{1, n});
+  return index_backward(index(x, from), Ints(x.shape()), to) + edge;
+}
+
+Tensor as(const Tensor& x, DType t) { return x.dtype() == t ? x : cast(x, t); }
+
+Tensor wide(Context& cx, const Tensor& x) {
+  const bool half = x.dtype() == DType::float16 || x.dtype() == DType::bfloat16;
+  return half ? cx.contiguous(x, DType::float32) : x;
 }
 
 void device(const Call& c, int i) {

@@ -43,7 +43,8 @@ template <class> struct DefaultMaker;
 class Ints {
  public:
   Ints(std::initializer_list<int64_t> v) : data_(v.begin()), count_(v.size()) {}
-  template <std::integral N> Ints(N one) : one_(static_cast<int64_t>(one)), count_(1) {}
+  template <std::integral N>
+  requires(!std::same_as<N, bool>) Ints(N one) : one_(static_cast<int64_t>(one)), count_(1) {}
   Ints(std::span<const int64_t> v) : data_(v.data()), count_(v.size()) {}
   Ints(const std::vector<int64_t>& v) : data_(v.data()), count_(v.size()) {}
   Ints(const Shape& v) : data_(v.data()), count_(v.size()) {}
@@ -53,6 +54,16 @@ class Ints {
   const int64_t* data_ = nullptr;  // null with a count of 1: one_
   int64_t one_ = 0;
   size_t count_ = 0;
+};
+
+/// A bool that no number becomes: beside an overload that takes dims, `var(x, 1)` means those.
+class Flag {
+ public:
+  template <std::same_as<bool> B> Flag(B b) : b_(b) {}
+  operator bool() const { return b_; }
+
+ private:
+  bool b_;
 };
 
 /// Ints, or nothing.
@@ -168,6 +179,7 @@ template <class T, class V> using As = typename AsOf<T, V>::type;
 // The wire's argument for each of these.
 template <class T, class V> Value<T> to_value(const V& v) { return Value<T>(v); }
 template <class T> Value<T> to_value(bool v) { return Value<T>(Scalar(v)); }
+template <class T> Value<T> to_value(const Flag& v) { return Value<T>(Scalar(static_cast<bool>(v))); }
 template <class T> Value<T> to_value(int64_t v) { return Value<T>(Scalar(v)); }
 template <class T> Value<T> to_value(double v) { return Value<T>(Scalar(v)); }
 template <class T, class N>

@@ -21,7 +21,8 @@ class IndexItem;
 template <class T>
 struct Value {
   ArgKind kind = ArgKind::none;
-  uint32_t count = 0;  // of the lists, and of a text's bytes
+  bool left_out = false;  // the default of an argument that the caller did not give
+  uint32_t count = 0;     // of the lists, and of a text's bytes
   union {
     bool b;
     int64_t i = 0;

@@ -9,41 +9,64 @@
 namespace gradwire::engine {
 namespace {
 
-// t with `dim` last; a 0-dim tensor is one of a single element.
-struct DimLast {
-  Shape shape, strides;
-  DimLast(const Tensor& t, int dim) : shape(t.shape()), strides(t.strides()) {
-    if (shape.empty()) {
-      shape.push_back(1), strides.push_back(1);
-      return;
-    }
-    const int64_t size = shape[dim], stride = strides[dim];
-    shape.erase(dim), strides.erase(dim);
-    shape.push_back(size), strides.push_back(stride);
-  }
-  View view(const Tensor& t) const {
-    return {t.data(), shape.data(), strides.data(), static_cast<int32_t>(shape.size()), t.dtype()};
-  }
-};
+// The dim of a softmax; without one PyTorch's old choice, with its warning.
+int dim_of(const Call& c) {
+  const int n = c.tensor(0).ndim();
+  if (c.has(1)) return wrap_dim(c.integer(1), n);
+  c.cx.warnings.push_back({c.row.name(), "Implicit dimension choice for " + c.row.name() +
+                                             " has been deprecated. Change the call to include dim=X as an argument."});
+  return n == 0 || n == 1 || n == 3 ? 0 : 1;
+}
+int64_t dim_of(const Vjp& g) {
+  const size_t n = g.shape(0).size();
+  return g.given(1) ? g.integer(1) : n == 0 || n == 1 || n == 3 ? 0 : 1;
+}
+
+Tensor along_rows(const Call& c, const Kernel& kernel, const char* name) {
+  const DType t = c.dtype(2, c.tensor(0).dtype());
+  if (!is_floating(t))
+    throw Error(Code::dtype_mismatch, std::string("\"") + name + "\" not implemented for '" + row(t).torch + "'");
+  const int dim = dim_of(c);
+  const Tensor x = c.cx.contiguous(c.tensor(0), t), out = c.cx.empty(x.shape(), t);
+  const rule::DimLast to(out, dim), from(x, dim);
+  if (out.numel() > 0) launch(c.cx, kernel, {to.view(out)}, {from.view(x)});
+  return out;
+}
 
 constexpr OpDef kRows[] = {
     {
-        .sig = "log_softmax(Tensor self, int dim, *, dtype? dtype=None) -> Tensor",
-        .doc = "log(exp(self) / sum of exp(self) along dim), without overflow. Floating only.",
+        .sig = "softmax(Tensor self, int? dim=None, *, dtype? dtype=None) -> Tensor",
+        .doc = "exp(self) / sum of exp(self) along dim, without overflow. Floating only. Without dim it is 0 for 0, 1 "
+               "and 3 dims, else 1, with a warning.",
         .compute = [](const Call& c) -> Results {
-          const Tensor x = c.cx.contiguous(c.tensor(0), c.dtype(2, c.tensor(0).dtype()));
-          if (!is_floating(x.dtype())) {
-            throw Error(Code::dtype_mismatch, std::string("\"log_softmax_lastdim_kernel_impl\" not implemented for '") +
-                                                  row(x.dtype()).torch + "'");
-          }
-          const int dim = wrap_dim(c.integer(1), x.ndim());
-          const Tensor out = c.cx.empty(x.shape(), x.dtype());
-          const DimLast to(out, dim), from(x, dim);
-          if (out.numel() > 0) launch(c.cx, GW_KERNEL(log_softmax), {to.view(out)}, {from.view(x)});
-          return out;
+          return along_rows(c, GW_KERNEL(softmax), "softmax_lastdim_kernel_impl");
         },
         .saves = {out(0)},
-        .vjp = [](const Vjp& g) -> Grads { return {{g.dout() - exp(g.out()) * sum(g.dout(), g.integer(1), true)}}; },
+        .vjp = [](const Vjp& g) -> Grads {
+          const Tensor some = g.dout() * g.out();
+          return {{some - g.out() * sum(some, dim_of(g), true)}};
+        },
+        .examples = {{"[0., 0.]; 0", "[0.5, 0.5]"}, {"[[0., 1.0986123]]; 1", "[[0.25, 0.75]]"}},
+        .samples = {"f(2, 3); 1", "f(2, 3); 0", "f(2, 3, 2); -2", "f(4); 0", "f(); 0", "f(0, 3); 1", "f(2, 3)"},
+    },
+    {
+        .sig = "softmin(Tensor self, int? dim=None, *, dtype? dtype=None) -> Tensor",
+        .doc = "softmax of -self.",
+        .compose = [](const Call& c) -> Results {
+          return softmax(-c.tensor(0), dim_of(c), c.has(2) ? std::optional(c.dtype(2, DType::float32)) : std::nullopt);
+        },
+        .examples = {{"[0., 0.]; 0", "[0.5, 0.5]"}},
+        .samples = {"f(2, 3); 1", "f(2, 3)"},
+    },
+    {
+        .sig = "log_softmax(Tensor self, int? dim=None, *, dtype? dtype=None) -> Tensor",
+        .doc = "log(exp(self) / sum of exp(self) along dim), without overflow. Floating only. Without dim it is 0 for "
+               "0, 1 and 3 dims, else 1, with a warning.",
+        .compute = [](const Call& c) -> Results {
+          return along_rows(c, GW_KERNEL(log_softmax), "log_softmax_lastdim_kernel_impl");
+        },
+        .saves = {out(0)},
+        .vjp = [](const Vjp& g) -> Grads { return {{g.dout() - exp(g.out()) * sum(g.dout(), dim_of(g), true)}}; },
         .examples = {{"[0., 0.]; 0", "[-0.6931472, -0.6931472]"}},
         .samples = {"f(2, 3); 1", "f(2, 3); 0", "f(2, 3, 2); -2", "f(4); 0", "f(); 0", "f(0, 3); 1"},
     },
