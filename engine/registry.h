@@ -54,6 +54,7 @@ void check(OpId, std::span<Bound> args);
 Results call(Context&, OpId, std::span<const Bound> args);
 
 extern const std::span<const OpDef> kUnaryOps, kBinaryOps, kCompareOps, kReduceOps, kScanOps, kSortOps, kShapeOps,
-    kJoinOps, kIndexOps, kSelectOps, kLinalgOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps;
+    kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps, kSelectOps, kMaskOps, kLinalgOps, kNnOps, kLossOps,
+    kCreateOps, kConvertOps, kRandomOps, kAutogradOps;
 
 }  // namespace gradwire::engine

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 17137856762372206821ull;
-inline constexpr int kOperators = 72;
+inline constexpr uint64_t kCatalogueHash = 11370793934200134088ull;
+inline constexpr int kOperators = 189;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -45,14 +45,82 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "expand",
     "permute",
     "transpose",
+    "t",
+    "swapaxes",
+    "movedim",
+    "squeeze",
+    "unsqueeze",
+    "flatten",
+    "unflatten",
+    "slice",
+    "slice_backward",
+    "narrow",
+    "select",
+    "select_backward",
+    "expand_as",
+    "view_as",
+    "reshape_as",
+    "broadcast_to",
+    "broadcast_tensors",
     "as_strided",
     "strided_view",
     "as_strided_backward",
     "as_strided_scatter",
+    "diagonal",
+    "diagonal_backward",
+    "diag_embed",
+    "diag",
+    "diagflat",
+    "tril",
+    "tril_",
+    "triu",
+    "triu_",
+    "block_diag",
+    "cat",
+    "stack",
+    "split",
+    "split.sizes",
+    "split_with_sizes",
+    "chunk",
+    "unbind",
+    "flip",
+    "roll",
+    "rot90",
+    "repeat",
+    "tile",
+    "meshgrid",
+    "repeat_interleave",
+    "repeat_interleave.Tensor",
+    "repeat_interleave.places",
     "index",
     "index_backward",
     "index_put",
     "index_put_",
+    "index_select",
+    "gather",
+    "scatter",
+    "scatter_",
+    "scatter.value",
+    "scatter_.value",
+    "scatter_add",
+    "scatter_add_",
+    "index_add",
+    "index_add_",
+    "index_copy",
+    "index_copy_",
+    "index_fill",
+    "index_fill_",
+    "take",
+    "put",
+    "put_",
+    "take_along_dim",
+    "masked_select",
+    "masked_scatter",
+    "masked_scatter_",
+    "nonzero",
+    "nonzero_numpy",
+    "argwhere",
+    "one_hot",
     "matmul",
     "log_softmax",
     "nll_pick",
@@ -63,9 +131,58 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "full",
     "zeros_like",
     "ones_like",
+    "empty",
+    "full_like",
+    "empty_like",
+    "new_zeros",
+    "new_ones",
+    "new_empty",
+    "new_full",
+    "new_tensor",
+    "arange",
+    "arange.start",
+    "range",
+    "linspace",
+    "logspace",
+    "eye",
+    "tril_indices",
+    "triu_indices",
+    "to.device",
+    "to.other",
+    "type",
+    "type_as",
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "int",
+    "long",
+    "short",
+    "char",
+    "byte",
+    "bool",
+    "generator",
+    "manual_seed",
     "rand",
     "randn",
-    "manual_seed",
+    "rand_like",
+    "randn_like",
+    "randint",
+    "randint.low",
+    "randint_like",
+    "randint_like.low",
+    "randperm",
+    "normal",
+    "normal.size",
+    "bernoulli",
+    "bernoulli.p",
+    "normal_",
+    "uniform_",
+    "random_",
+    "random_.to",
+    "random_.from",
+    "bernoulli_",
+    "exponential_",
     "clone",
     "contiguous",
     "cast",
@@ -121,45 +238,162 @@ inline constexpr uint16_t reshape = 29;
 inline constexpr uint16_t expand = 30;
 inline constexpr uint16_t permute = 31;
 inline constexpr uint16_t transpose = 32;
-inline constexpr uint16_t as_strided = 33;
-inline constexpr uint16_t strided_view = 34;
-inline constexpr uint16_t as_strided_backward = 35;
-inline constexpr uint16_t as_strided_scatter = 36;
-inline constexpr uint16_t index = 37;
-inline constexpr uint16_t index_backward = 38;
-inline constexpr uint16_t index_put = 39;
-inline constexpr uint16_t index_put_ = 40;
-inline constexpr uint16_t matmul = 41;
-inline constexpr uint16_t log_softmax = 42;
-inline constexpr uint16_t nll_pick = 43;
-inline constexpr uint16_t nll_spread = 44;
-inline constexpr uint16_t nll_loss = 45;
-inline constexpr uint16_t zeros = 46;
-inline constexpr uint16_t ones = 47;
-inline constexpr uint16_t full = 48;
-inline constexpr uint16_t zeros_like = 49;
-inline constexpr uint16_t ones_like = 50;
-inline constexpr uint16_t rand = 51;
-inline constexpr uint16_t randn = 52;
-inline constexpr uint16_t manual_seed = 53;
-inline constexpr uint16_t clone = 54;
-inline constexpr uint16_t contiguous = 55;
-inline constexpr uint16_t cast = 56;
-inline constexpr uint16_t to = 57;
-inline constexpr uint16_t copy = 58;
-inline constexpr uint16_t copy_ = 59;
-inline constexpr uint16_t fill = 60;
-inline constexpr uint16_t fill_ = 61;
-inline constexpr uint16_t zero = 62;
-inline constexpr uint16_t zero_ = 63;
-inline constexpr uint16_t detach = 64;
-inline constexpr uint16_t data = 65;
-inline constexpr uint16_t requires_grad_ = 66;
-inline constexpr uint16_t retain_grad = 67;
-inline constexpr uint16_t set_grad = 68;
-inline constexpr uint16_t zero_grad = 69;
-inline constexpr uint16_t backward = 70;
-inline constexpr uint16_t grad = 71;
+inline constexpr uint16_t t = 33;
+inline constexpr uint16_t swapaxes = 34;
+inline constexpr uint16_t movedim = 35;
+inline constexpr uint16_t squeeze = 36;
+inline constexpr uint16_t unsqueeze = 37;
+inline constexpr uint16_t flatten = 38;
+inline constexpr uint16_t unflatten = 39;
+inline constexpr uint16_t slice = 40;
+inline constexpr uint16_t slice_backward = 41;
+inline constexpr uint16_t narrow = 42;
+inline constexpr uint16_t select = 43;
+inline constexpr uint16_t select_backward = 44;
+inline constexpr uint16_t expand_as = 45;
+inline constexpr uint16_t view_as = 46;
+inline constexpr uint16_t reshape_as = 47;
+inline constexpr uint16_t broadcast_to = 48;
+inline constexpr uint16_t broadcast_tensors = 49;
+inline constexpr uint16_t as_strided = 50;
+inline constexpr uint16_t strided_view = 51;
+inline constexpr uint16_t as_strided_backward = 52;
+inline constexpr uint16_t as_strided_scatter = 53;
+inline constexpr uint16_t diagonal = 54;
+inline constexpr uint16_t diagonal_backward = 55;
+inline constexpr uint16_t diag_embed = 56;
+inline constexpr uint16_t diag = 57;
+inline constexpr uint16_t diagflat = 58;
+inline constexpr uint16_t tril = 59;
+inline constexpr uint16_t tril_ = 60;
+inline constexpr uint16_t triu = 61;
+inline constexpr uint16_t triu_ = 62;
+inline constexpr uint16_t block_diag = 63;
+inline constexpr uint16_t cat = 64;
+inline constexpr uint16_t stack = 65;
+inline constexpr uint16_t split = 66;
+inline constexpr uint16_t split_sizes = 67;
+inline constexpr uint16_t split_with_sizes = 68;
+inline constexpr uint16_t chunk = 69;
+inline constexpr uint16_t unbind = 70;
+inline constexpr uint16_t flip = 71;
+inline constexpr uint16_t roll = 72;
+inline constexpr uint16_t rot90 = 73;
+inline constexpr uint16_t repeat = 74;
+inline constexpr uint16_t tile = 75;
+inline constexpr uint16_t meshgrid = 76;
+inline constexpr uint16_t repeat_interleave = 77;
+inline constexpr uint16_t repeat_interleave_Tensor = 78;
+inline constexpr uint16_t repeat_interleave_places = 79;
+inline constexpr uint16_t index = 80;
+inline constexpr uint16_t index_backward = 81;
+inline constexpr uint16_t index_put = 82;
+inline constexpr uint16_t index_put_ = 83;
+inline constexpr uint16_t index_select = 84;
+inline constexpr uint16_t gather = 85;
+inline constexpr uint16_t scatter = 86;
+inline constexpr uint16_t scatter_ = 87;
+inline constexpr uint16_t scatter_value = 88;
+inline constexpr uint16_t scatter_value_ = 89;
+inline constexpr uint16_t scatter_add = 90;
+inline constexpr uint16_t scatter_add_ = 91;
+inline constexpr uint16_t index_add = 92;
+inline constexpr uint16_t index_add_ = 93;
+inline constexpr uint16_t index_copy = 94;
+inline constexpr uint16_t index_copy_ = 95;
+inline constexpr uint16_t index_fill = 96;
+inline constexpr uint16_t index_fill_ = 97;
+inline constexpr uint16_t take = 98;
+inline constexpr uint16_t put = 99;
+inline constexpr uint16_t put_ = 100;
+inline constexpr uint16_t take_along_dim = 101;
+inline constexpr uint16_t masked_select = 102;
+inline constexpr uint16_t masked_scatter = 103;
+inline constexpr uint16_t masked_scatter_ = 104;
+inline constexpr uint16_t nonzero = 105;
+inline constexpr uint16_t nonzero_numpy = 106;
+inline constexpr uint16_t argwhere = 107;
+inline constexpr uint16_t one_hot = 108;
+inline constexpr uint16_t matmul = 109;
+inline constexpr uint16_t log_softmax = 110;
+inline constexpr uint16_t nll_pick = 111;
+inline constexpr uint16_t nll_spread = 112;
+inline constexpr uint16_t nll_loss = 113;
+inline constexpr uint16_t zeros = 114;
+inline constexpr uint16_t ones = 115;
+inline constexpr uint16_t full = 116;
+inline constexpr uint16_t zeros_like = 117;
+inline constexpr uint16_t ones_like = 118;
+inline constexpr uint16_t empty = 119;
+inline constexpr uint16_t full_like = 120;
+inline constexpr uint16_t empty_like = 121;
+inline constexpr uint16_t new_zeros = 122;
+inline constexpr uint16_t new_ones = 123;
+inline constexpr uint16_t new_empty = 124;
+inline constexpr uint16_t new_full = 125;
+inline constexpr uint16_t new_tensor = 126;
+inline constexpr uint16_t arange = 127;
+inline constexpr uint16_t arange_start = 128;
+inline constexpr uint16_t range = 129;
+inline constexpr uint16_t linspace = 130;
+inline constexpr uint16_t logspace = 131;
+inline constexpr uint16_t eye = 132;
+inline constexpr uint16_t tril_indices = 133;
+inline constexpr uint16_t triu_indices = 134;
+inline constexpr uint16_t to_device = 135;
+inline constexpr uint16_t to_other = 136;
+inline constexpr uint16_t type = 137;
+inline constexpr uint16_t type_as = 138;
+inline constexpr uint16_t float_ = 139;
+inline constexpr uint16_t double_ = 140;
+inline constexpr uint16_t half = 141;
+inline constexpr uint16_t bfloat16 = 142;
+inline constexpr uint16_t int_ = 143;
+inline constexpr uint16_t long_ = 144;
+inline constexpr uint16_t short_ = 145;
+inline constexpr uint16_t char_ = 146;
+inline constexpr uint16_t byte = 147;
+inline constexpr uint16_t bool_ = 148;
+inline constexpr uint16_t generator = 149;
+inline constexpr uint16_t manual_seed = 150;
+inline constexpr uint16_t rand = 151;
+inline constexpr uint16_t randn = 152;
+inline constexpr uint16_t rand_like = 153;
+inline constexpr uint16_t randn_like = 154;
+inline constexpr uint16_t randint = 155;
+inline constexpr uint16_t randint_low = 156;
+inline constexpr uint16_t randint_like = 157;
+inline constexpr uint16_t randint_like_low = 158;
+inline constexpr uint16_t randperm = 159;
+inline constexpr uint16_t normal = 160;
+inline constexpr uint16_t normal_size = 161;
+inline constexpr uint16_t bernoulli = 162;
+inline constexpr uint16_t bernoulli_p = 163;
+inline constexpr uint16_t normal_ = 164;
+inline constexpr uint16_t uniform_ = 165;
+inline constexpr uint16_t random_ = 166;
+inline constexpr uint16_t random_to_ = 167;
+inline constexpr uint16_t random_from_ = 168;
+inline constexpr uint16_t bernoulli_ = 169;
+inline constexpr uint16_t exponential_ = 170;
+inline constexpr uint16_t clone = 171;
+inline constexpr uint16_t contiguous = 172;
+inline constexpr uint16_t cast = 173;
+inline constexpr uint16_t to = 174;
+inline constexpr uint16_t copy = 175;
+inline constexpr uint16_t copy_ = 176;
+inline constexpr uint16_t fill = 177;
+inline constexpr uint16_t fill_ = 178;
+inline constexpr uint16_t zero = 179;
+inline constexpr uint16_t zero_ = 180;
+inline constexpr uint16_t detach = 181;
+inline constexpr uint16_t data = 182;
+inline constexpr uint16_t requires_grad_ = 183;
+inline constexpr uint16_t retain_grad = 184;
+inline constexpr uint16_t set_grad = 185;
+inline constexpr uint16_t zero_grad = 186;
+inline constexpr uint16_t backward = 187;
+inline constexpr uint16_t grad = 188;
 }  // namespace op
 
 template <Handle T>
@@ -424,6 +658,148 @@ T transpose(const T& self, As<T, int64_t> dim0, As<T, int64_t> dim1, std::source
   return self.maker().one(op::transpose, at, args);
 }
 
+template <Handle T>
+T t(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::t, at, args);
+}
+
+template <Handle T>
+T swapaxes(const T& self, As<T, int64_t> axis0, As<T, int64_t> axis1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(axis0), to_value<T>(axis1)};
+  return self.maker().one(op::swapaxes, at, args);
+}
+
+template <Handle T>
+T movedim(const T& self, As<T, Ints> source, As<T, Ints> destination, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(source), to_value<T>(destination)};
+  return self.maker().one(op::movedim, at, args);
+}
+
+struct squeeze_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+};
+template <Handle T>
+T squeeze(const T& self, As<T, OptionalInts> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::squeeze, at, args);
+}
+template <Handle T>
+T squeeze(const T& self, squeeze_options o, std::source_location at = std::source_location::current()) {
+  return squeeze(self, o.dim, at);
+}
+
+template <Handle T>
+T unsqueeze(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::unsqueeze, at, args);
+}
+
+struct flatten_options {
+  [[no_unique_address]] Named named_{};
+  int64_t start_dim = 0;
+  int64_t end_dim = -1;
+};
+template <Handle T>
+T flatten(const T& self, As<T, int64_t> start_dim = 0, As<T, int64_t> end_dim = -1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(start_dim), to_value<T>(end_dim)};
+  return self.maker().one(op::flatten, at, args);
+}
+template <Handle T>
+T flatten(const T& self, flatten_options o, std::source_location at = std::source_location::current()) {
+  return flatten(self, o.start_dim, o.end_dim, at);
+}
+
+template <Handle T>
+T unflatten(const T& self, As<T, int64_t> dim, As<T, Ints> sizes, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(sizes)};
+  return self.maker().one(op::unflatten, at, args);
+}
+
+struct slice_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+  std::optional<int64_t> start{};
+  std::optional<int64_t> end{};
+  int64_t step = 1;
+};
+template <Handle T>
+T slice(const T& self, As<T, int64_t> dim = 0, As<T, std::optional<int64_t>> start = {}, As<T, std::optional<int64_t>> end = {}, As<T, int64_t> step = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(start), to_value<T>(end), to_value<T>(step)};
+  return self.maker().one(op::slice, at, args);
+}
+template <Handle T>
+T slice(const T& self, slice_options o, std::source_location at = std::source_location::current()) {
+  return slice(self, o.dim, o.start, o.end, o.step, at);
+}
+
+template <Handle T>
+T slice_backward(const T& grad, As<T, Ints> input_sizes, As<T, int64_t> dim, As<T, std::optional<int64_t>> start, As<T, std::optional<int64_t>> end, As<T, int64_t> step, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input_sizes), to_value<T>(dim), to_value<T>(start), to_value<T>(end), to_value<T>(step)};
+  return grad.maker().one(op::slice_backward, at, args);
+}
+
+template <Handle T>
+T narrow(const T& self, As<T, int64_t> dim, As<T, int64_t> start, As<T, int64_t> length, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(start), to_value<T>(length)};
+  return self.maker().one(op::narrow, at, args);
+}
+
+template <Handle T>
+T select(const T& self, As<T, int64_t> dim, As<T, int64_t> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index)};
+  return self.maker().one(op::select, at, args);
+}
+
+template <Handle T>
+T select_backward(const T& grad, As<T, Ints> input_sizes, As<T, int64_t> dim, As<T, int64_t> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input_sizes), to_value<T>(dim), to_value<T>(index)};
+  return grad.maker().one(op::select_backward, at, args);
+}
+
+template <Handle T>
+T expand_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::expand_as, at, args);
+}
+
+template <Handle T>
+T view_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::view_as, at, args);
+}
+
+template <Handle T>
+T reshape_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::reshape_as, at, args);
+}
+
+template <Handle T>
+T broadcast_to(const T& self, As<T, Ints> size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size)};
+  return self.maker().one(op::broadcast_to, at, args);
+}
+
+template <Handle T>
+std::vector<T> broadcast_tensors(std::span<const T> tensors, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors)};
+  return maker_of(tensors, "broadcast_tensors").list(op::broadcast_tensors, at, args);
+}
+template <Handle T>
+std::vector<T> broadcast_tensors(std::initializer_list<T> tensors, std::source_location at = std::source_location::current()) {
+  return broadcast_tensors(std::span<const T>(tensors.begin(), tensors.size()), at);
+}
+template <Handle T>
+std::vector<T> broadcast_tensors(const std::vector<T>& tensors, std::source_location at = std::source_location::current()) {
+  return broadcast_tensors(std::span<const T>(tensors), at);
+}
+template <Handle T>
+std::vector<T> broadcast_tensors(const T& tensors, std::source_location at = std::source_location::current()) {
+  return broadcast_tensors(std::span<const T>(&tensors, 1), at);
+}
+
 struct as_strided_options {
   [[no_unique_address]] Named named_{};
   std::optional<int64_t> storage_offset{};
@@ -464,6 +840,415 @@ T as_strided_scatter(const T& self, const std::type_identity_t<T>& src, Ints siz
   return as_strided_scatter(self, src, size, stride, o.storage_offset, at);
 }
 
+struct diagonal_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  int64_t dim1 = 0;
+  int64_t dim2 = 1;
+};
+template <Handle T>
+T diagonal(const T& self, As<T, int64_t> offset = 0, As<T, int64_t> dim1 = 0, As<T, int64_t> dim2 = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(offset), to_value<T>(dim1), to_value<T>(dim2)};
+  return self.maker().one(op::diagonal, at, args);
+}
+template <Handle T>
+T diagonal(const T& self, diagonal_options o, std::source_location at = std::source_location::current()) {
+  return diagonal(self, o.offset, o.dim1, o.dim2, at);
+}
+
+template <Handle T>
+T diagonal_backward(const T& grad, As<T, Ints> input_sizes, As<T, int64_t> offset, As<T, int64_t> dim1, As<T, int64_t> dim2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input_sizes), to_value<T>(offset), to_value<T>(dim1), to_value<T>(dim2)};
+  return grad.maker().one(op::diagonal_backward, at, args);
+}
+
+struct diag_embed_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  int64_t dim1 = -2;
+  int64_t dim2 = -1;
+};
+template <Handle T>
+T diag_embed(const T& self, As<T, int64_t> offset = 0, As<T, int64_t> dim1 = -2, As<T, int64_t> dim2 = -1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(offset), to_value<T>(dim1), to_value<T>(dim2)};
+  return self.maker().one(op::diag_embed, at, args);
+}
+template <Handle T>
+T diag_embed(const T& self, diag_embed_options o, std::source_location at = std::source_location::current()) {
+  return diag_embed(self, o.offset, o.dim1, o.dim2, at);
+}
+
+struct diag_options {
+  [[no_unique_address]] Named named_{};
+  int64_t diagonal = 0;
+};
+template <Handle T>
+T diag(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  return self.maker().one(op::diag, at, args);
+}
+template <Handle T>
+T diag(const T& self, diag_options o, std::source_location at = std::source_location::current()) {
+  return diag(self, o.diagonal, at);
+}
+
+struct diagflat_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+};
+template <Handle T>
+T diagflat(const T& self, As<T, int64_t> offset = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(offset)};
+  return self.maker().one(op::diagflat, at, args);
+}
+template <Handle T>
+T diagflat(const T& self, diagflat_options o, std::source_location at = std::source_location::current()) {
+  return diagflat(self, o.offset, at);
+}
+
+struct tril_options {
+  [[no_unique_address]] Named named_{};
+  int64_t diagonal = 0;
+};
+template <Handle T>
+T tril(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  return self.maker().one(op::tril, at, args);
+}
+template <Handle T>
+T tril(const T& self, tril_options o, std::source_location at = std::source_location::current()) {
+  return tril(self, o.diagonal, at);
+}
+
+template <Handle T>
+const T& tril_(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  self.maker().none(op::tril_, at, args);
+  return self;
+}
+template <Handle T>
+const T& tril_(const T& self, tril_options o, std::source_location at = std::source_location::current()) {
+  return tril_(self, o.diagonal, at);
+}
+
+struct triu_options {
+  [[no_unique_address]] Named named_{};
+  int64_t diagonal = 0;
+};
+template <Handle T>
+T triu(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  return self.maker().one(op::triu, at, args);
+}
+template <Handle T>
+T triu(const T& self, triu_options o, std::source_location at = std::source_location::current()) {
+  return triu(self, o.diagonal, at);
+}
+
+template <Handle T>
+const T& triu_(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  self.maker().none(op::triu_, at, args);
+  return self;
+}
+template <Handle T>
+const T& triu_(const T& self, triu_options o, std::source_location at = std::source_location::current()) {
+  return triu_(self, o.diagonal, at);
+}
+
+template <Handle T>
+T block_diag(std::span<const T> tensors, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors)};
+  return maker_of(tensors, "block_diag").one(op::block_diag, at, args);
+}
+template <Handle T>
+T block_diag(std::initializer_list<T> tensors, std::source_location at = std::source_location::current()) {
+  return block_diag(std::span<const T>(tensors.begin(), tensors.size()), at);
+}
+template <Handle T>
+T block_diag(const std::vector<T>& tensors, std::source_location at = std::source_location::current()) {
+  return block_diag(std::span<const T>(tensors), at);
+}
+template <Handle T>
+T block_diag(const T& tensors, std::source_location at = std::source_location::current()) {
+  return block_diag(std::span<const T>(&tensors, 1), at);
+}
+
+struct cat_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+T cat(std::span<const T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors), to_value<T>(dim)};
+  return maker_of(tensors, "cat").one(op::cat, at, args);
+}
+template <Handle T>
+T cat(std::span<const T> tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(tensors, o.dim, at);
+}
+template <Handle T>
+T cat(std::initializer_list<T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors.begin(), tensors.size()), dim, at);
+}
+template <Handle T>
+T cat(std::initializer_list<T> tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors.begin(), tensors.size()), o.dim, at);
+}
+template <Handle T>
+T cat(const std::vector<T>& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors), dim, at);
+}
+template <Handle T>
+T cat(const std::vector<T>& tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors), o.dim, at);
+}
+template <Handle T>
+T cat(const T& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(&tensors, 1), dim, at);
+}
+template <Handle T>
+T cat(const T& tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(&tensors, 1), o.dim, at);
+}
+
+struct stack_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+T stack(std::span<const T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors), to_value<T>(dim)};
+  return maker_of(tensors, "stack").one(op::stack, at, args);
+}
+template <Handle T>
+T stack(std::span<const T> tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(tensors, o.dim, at);
+}
+template <Handle T>
+T stack(std::initializer_list<T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors.begin(), tensors.size()), dim, at);
+}
+template <Handle T>
+T stack(std::initializer_list<T> tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors.begin(), tensors.size()), o.dim, at);
+}
+template <Handle T>
+T stack(const std::vector<T>& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors), dim, at);
+}
+template <Handle T>
+T stack(const std::vector<T>& tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors), o.dim, at);
+}
+template <Handle T>
+T stack(const T& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(&tensors, 1), dim, at);
+}
+template <Handle T>
+T stack(const T& tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(&tensors, 1), o.dim, at);
+}
+
+struct split_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> split(const T& self, As<T, int64_t> split_size_or_sections, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(split_size_or_sections), to_value<T>(dim)};
+  return self.maker().list(op::split, at, args);
+}
+template <Handle T>
+std::vector<T> split(const T& self, int64_t split_size_or_sections, split_options o, std::source_location at = std::source_location::current()) {
+  return split(self, split_size_or_sections, o.dim, at);
+}
+
+struct split_sizes_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> split(const T& self, As<T, Ints> split_size_or_sections, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(split_size_or_sections), to_value<T>(dim)};
+  return self.maker().list(op::split_sizes, at, args);
+}
+template <Handle T>
+std::vector<T> split(const T& self, Ints split_size_or_sections, split_sizes_options o, std::source_location at = std::source_location::current()) {
+  return split(self, split_size_or_sections, o.dim, at);
+}
+
+struct split_with_sizes_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> split_with_sizes(const T& self, As<T, Ints> split_sizes, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(split_sizes), to_value<T>(dim)};
+  return self.maker().list(op::split_with_sizes, at, args);
+}
+template <Handle T>
+std::vector<T> split_with_sizes(const T& self, Ints split_sizes, split_with_sizes_options o, std::source_location at = std::source_location::current()) {
+  return split_with_sizes(self, split_sizes, o.dim, at);
+}
+
+struct chunk_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> chunk(const T& self, As<T, int64_t> chunks, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(chunks), to_value<T>(dim)};
+  return self.maker().list(op::chunk, at, args);
+}
+template <Handle T>
+std::vector<T> chunk(const T& self, int64_t chunks, chunk_options o, std::source_location at = std::source_location::current()) {
+  return chunk(self, chunks, o.dim, at);
+}
+
+struct unbind_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> unbind(const T& self, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().list(op::unbind, at, args);
+}
+template <Handle T>
+std::vector<T> unbind(const T& self, unbind_options o, std::source_location at = std::source_location::current()) {
+  return unbind(self, o.dim, at);
+}
+
+template <Handle T>
+T flip(const T& self, As<T, Ints> dims, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dims)};
+  return self.maker().one(op::flip, at, args);
+}
+
+struct roll_options {
+  [[no_unique_address]] Named named_{};
+  Dims dims{};
+};
+template <Handle T>
+T roll(const T& self, As<T, Ints> shifts, As<T, Ints> dims = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(shifts), to_value<T>(dims)};
+  return self.maker().one(op::roll, at, args);
+}
+template <Handle T>
+T roll(const T& self, Ints shifts, roll_options o, std::source_location at = std::source_location::current()) {
+  return roll(self, shifts, o.dims, at);
+}
+
+struct rot90_options {
+  [[no_unique_address]] Named named_{};
+  int64_t k = 1;
+  Dims dims = {0, 1};
+};
+template <Handle T>
+T rot90(const T& self, As<T, int64_t> k = 1, As<T, Ints> dims = {0, 1}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(k), to_value<T>(dims)};
+  return self.maker().one(op::rot90, at, args);
+}
+template <Handle T>
+T rot90(const T& self, rot90_options o, std::source_location at = std::source_location::current()) {
+  return rot90(self, o.k, o.dims, at);
+}
+
+template <Handle T>
+T repeat(const T& self, As<T, Ints> repeats, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(repeats)};
+  return self.maker().one(op::repeat, at, args);
+}
+
+template <Handle T>
+T tile(const T& self, As<T, Ints> dims, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dims)};
+  return self.maker().one(op::tile, at, args);
+}
+
+struct meshgrid_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<std::string_view> indexing{};
+};
+template <Handle T>
+std::vector<T> meshgrid(std::span<const T> tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors), to_value<T>(indexing)};
+  return maker_of(tensors, "meshgrid").list(op::meshgrid, at, args);
+}
+template <Handle T>
+std::vector<T> meshgrid(std::span<const T> tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(tensors, o.indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(std::initializer_list<T> tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors.begin(), tensors.size()), indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(std::initializer_list<T> tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors.begin(), tensors.size()), o.indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const std::vector<T>& tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors), indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const std::vector<T>& tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors), o.indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const T& tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(&tensors, 1), indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const T& tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(&tensors, 1), o.indexing, at);
+}
+
+struct repeat_interleave_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<int64_t> output_size{};
+};
+template <Handle T>
+T repeat_interleave(const T& self, As<T, int64_t> repeats, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<int64_t>> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(repeats), to_value<T>(dim), to_value<T>(output_size)};
+  return self.maker().one(op::repeat_interleave, at, args);
+}
+template <Handle T>
+T repeat_interleave(const T& self, int64_t repeats, repeat_interleave_options o, std::source_location at = std::source_location::current()) {
+  return repeat_interleave(self, repeats, o.dim, o.output_size, at);
+}
+
+struct repeat_interleave_Tensor_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<int64_t> output_size{};
+};
+template <Handle T>
+T repeat_interleave(const T& self, As<T, const T&> repeats, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<int64_t>> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(repeats), to_value<T>(dim), to_value<T>(output_size)};
+  return self.maker().one(op::repeat_interleave_Tensor, at, args);
+}
+template <Handle T>
+T repeat_interleave(const T& self, const std::type_identity_t<T>& repeats, repeat_interleave_Tensor_options o, std::source_location at = std::source_location::current()) {
+  return repeat_interleave(self, repeats, o.dim, o.output_size, at);
+}
+
+struct repeat_interleave_places_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> output_size{};
+};
+template <Handle T>
+T repeat_interleave(const T& repeats, As<T, std::optional<int64_t>> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(repeats), to_value<T>(output_size)};
+  return repeats.maker().one(op::repeat_interleave_places, at, args);
+}
+template <Handle T>
+T repeat_interleave(const T& repeats, repeat_interleave_places_options o, std::source_location at = std::source_location::current()) {
+  return repeat_interleave(repeats, o.output_size, at);
+}
+
 template <Handle T>
 T index(const T& self, As<T, Indices<T>> index, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(index)};
@@ -499,6 +1284,220 @@ const T& index_put_(const T& self, As<T, Indices<T>> index, As<T, Operand<T>> va
 template <Handle T>
 const T& index_put_(const T& self, Indices<std::type_identity_t<T>> index, Operand<std::type_identity_t<T>> values, index_put_options o, std::source_location at = std::source_location::current()) {
   return index_put_(self, index, values, o.accumulate, at);
+}
+
+template <Handle T>
+T index_select(const T& self, As<T, int64_t> dim, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index)};
+  return self.maker().one(op::index_select, at, args);
+}
+
+struct gather_options {
+  [[no_unique_address]] Named named_{};
+  bool sparse_grad = false;
+};
+template <Handle T>
+T gather(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, bool> sparse_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(sparse_grad)};
+  return self.maker().one(op::gather, at, args);
+}
+template <Handle T>
+T gather(const T& self, int64_t dim, const std::type_identity_t<T>& index, gather_options o, std::source_location at = std::source_location::current()) {
+  return gather(self, dim, index, o.sparse_grad, at);
+}
+
+template <Handle T>
+T scatter(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  return self.maker().one(op::scatter, at, args);
+}
+
+template <Handle T>
+const T& scatter_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  self.maker().none(op::scatter_, at, args);
+  return self;
+}
+
+template <Handle T>
+T scatter(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Scalar> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  return self.maker().one(op::scatter_value, at, args);
+}
+
+template <Handle T>
+const T& scatter_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Scalar> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  self.maker().none(op::scatter_value_, at, args);
+  return self;
+}
+
+template <Handle T>
+T scatter_add(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  return self.maker().one(op::scatter_add, at, args);
+}
+
+template <Handle T>
+const T& scatter_add_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  self.maker().none(op::scatter_add_, at, args);
+  return self;
+}
+
+struct index_add_options {
+  [[no_unique_address]] Named named_{};
+  Scalar alpha = 1;
+};
+template <Handle T>
+T index_add(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source), to_value<T>(alpha)};
+  return self.maker().one(op::index_add, at, args);
+}
+template <Handle T>
+T index_add(const T& self, int64_t dim, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, index_add_options o, std::source_location at = std::source_location::current()) {
+  return index_add(self, dim, index, source, o.alpha, at);
+}
+
+template <Handle T>
+const T& index_add_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source), to_value<T>(alpha)};
+  self.maker().none(op::index_add_, at, args);
+  return self;
+}
+template <Handle T>
+const T& index_add_(const T& self, int64_t dim, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, index_add_options o, std::source_location at = std::source_location::current()) {
+  return index_add_(self, dim, index, source, o.alpha, at);
+}
+
+template <Handle T>
+T index_copy(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source)};
+  return self.maker().one(op::index_copy, at, args);
+}
+
+template <Handle T>
+const T& index_copy_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source)};
+  self.maker().none(op::index_copy_, at, args);
+  return self;
+}
+
+template <Handle T>
+T index_fill(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  return self.maker().one(op::index_fill, at, args);
+}
+
+template <Handle T>
+const T& index_fill_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  self.maker().none(op::index_fill_, at, args);
+  return self;
+}
+
+template <Handle T>
+T take(const T& self, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(index)};
+  return self.maker().one(op::take, at, args);
+}
+
+struct put_options {
+  [[no_unique_address]] Named named_{};
+  bool accumulate = false;
+};
+template <Handle T>
+T put(const T& self, As<T, const T&> index, As<T, const T&> source, As<T, bool> accumulate = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(index), to_value<T>(source), to_value<T>(accumulate)};
+  return self.maker().one(op::put, at, args);
+}
+template <Handle T>
+T put(const T& self, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, put_options o, std::source_location at = std::source_location::current()) {
+  return put(self, index, source, o.accumulate, at);
+}
+
+template <Handle T>
+const T& put_(const T& self, As<T, const T&> index, As<T, const T&> source, As<T, bool> accumulate = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(index), to_value<T>(source), to_value<T>(accumulate)};
+  self.maker().none(op::put_, at, args);
+  return self;
+}
+template <Handle T>
+const T& put_(const T& self, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, put_options o, std::source_location at = std::source_location::current()) {
+  return put_(self, index, source, o.accumulate, at);
+}
+
+struct take_along_dim_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+};
+template <Handle T>
+T take_along_dim(const T& self, As<T, const T&> indices, As<T, std::optional<int64_t>> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(indices), to_value<T>(dim)};
+  return self.maker().one(op::take_along_dim, at, args);
+}
+template <Handle T>
+T take_along_dim(const T& self, const std::type_identity_t<T>& indices, take_along_dim_options o, std::source_location at = std::source_location::current()) {
+  return take_along_dim(self, indices, o.dim, at);
+}
+
+template <Handle T>
+T masked_select(const T& self, As<T, const T&> mask, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask)};
+  return self.maker().one(op::masked_select, at, args);
+}
+
+template <Handle T>
+T masked_scatter(const T& self, As<T, const T&> mask, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(source)};
+  return self.maker().one(op::masked_scatter, at, args);
+}
+
+template <Handle T>
+const T& masked_scatter_(const T& self, As<T, const T&> mask, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(source)};
+  self.maker().none(op::masked_scatter_, at, args);
+  return self;
+}
+
+struct nonzero_options {
+  [[no_unique_address]] Named named_{};
+  bool as_tuple = false;
+};
+template <Handle T>
+T nonzero(const T& self, As<T, bool> as_tuple = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(as_tuple)};
+  return self.maker().one(op::nonzero, at, args);
+}
+template <Handle T>
+T nonzero(const T& self, nonzero_options o, std::source_location at = std::source_location::current()) {
+  return nonzero(self, o.as_tuple, at);
+}
+
+template <Handle T>
+std::vector<T> nonzero_numpy(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().list(op::nonzero_numpy, at, args);
+}
+
+template <Handle T>
+T argwhere(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::argwhere, at, args);
+}
+
+struct one_hot_options {
+  [[no_unique_address]] Named named_{};
+  int64_t num_classes = -1;
+};
+template <Handle T>
+T one_hot(const T& self, As<T, int64_t> num_classes = -1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(num_classes)};
+  return self.maker().one(op::one_hot, at, args);
+}
+template <Handle T>
+T one_hot(const T& self, one_hot_options o, std::source_location at = std::source_location::current()) {
+  return one_hot(self, o.num_classes, at);
 }
 
 template <Handle T>
@@ -676,52 +1675,459 @@ T ones_like(const T& self, ones_like_options o, std::source_location at = std::s
   return ones_like(self, o.dtype, o.device, o.requires_grad, at);
 }
 
-struct rand_options {
+struct empty_options {
   [[no_unique_address]] Named named_{};
   std::optional<DType> dtype{};
   std::optional<std::string_view> device{};
   bool requires_grad = false;
 };
 template <Maker M>
-typename M::Tensor rand(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+typename M::Tensor empty(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
   const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
-  return m.one(op::rand, at, args);
+  return m.one(op::empty, at, args);
 }
 template <class D = void>
-auto rand(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
-  return rand(DefaultMaker<D>::get(), size, dtype, device, requires_grad, at);
+auto empty(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return empty(DefaultMaker<D>::get(), size, dtype, device, requires_grad, at);
 }
 template <Maker M>
-typename M::Tensor rand(M& m, Ints size, rand_options o, std::source_location at = std::source_location::current()) {
-  return rand(m, size, o.dtype, o.device, o.requires_grad, at);
+typename M::Tensor empty(M& m, Ints size, empty_options o, std::source_location at = std::source_location::current()) {
+  return empty(m, size, o.dtype, o.device, o.requires_grad, at);
 }
 template <class D = void>
-auto rand(Ints size, rand_options o, std::source_location at = std::source_location::current()) {
-  return rand(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, at);
+auto empty(Ints size, empty_options o, std::source_location at = std::source_location::current()) {
+  return empty(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, at);
 }
 
-struct randn_options {
+struct full_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T full_like(const T& self, As<T, Scalar> fill_value, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(fill_value), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::full_like, at, args);
+}
+template <Handle T>
+T full_like(const T& self, Scalar fill_value, full_like_options o, std::source_location at = std::source_location::current()) {
+  return full_like(self, fill_value, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct empty_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T empty_like(const T& self, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::empty_like, at, args);
+}
+template <Handle T>
+T empty_like(const T& self, empty_like_options o, std::source_location at = std::source_location::current()) {
+  return empty_like(self, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_zeros_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_zeros(const T& self, As<T, Ints> size, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_zeros, at, args);
+}
+template <Handle T>
+T new_zeros(const T& self, Ints size, new_zeros_options o, std::source_location at = std::source_location::current()) {
+  return new_zeros(self, size, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_ones_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_ones(const T& self, As<T, Ints> size, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_ones, at, args);
+}
+template <Handle T>
+T new_ones(const T& self, Ints size, new_ones_options o, std::source_location at = std::source_location::current()) {
+  return new_ones(self, size, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_empty_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_empty(const T& self, As<T, Ints> size, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_empty, at, args);
+}
+template <Handle T>
+T new_empty(const T& self, Ints size, new_empty_options o, std::source_location at = std::source_location::current()) {
+  return new_empty(self, size, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_full_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_full(const T& self, As<T, Ints> size, As<T, Scalar> fill_value, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(fill_value), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_full, at, args);
+}
+template <Handle T>
+T new_full(const T& self, Ints size, Scalar fill_value, new_full_options o, std::source_location at = std::source_location::current()) {
+  return new_full(self, size, fill_value, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_tensor_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_tensor(const T& self, As<T, Operand<T>> data, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(data), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_tensor, at, args);
+}
+template <Handle T>
+T new_tensor(const T& self, Operand<std::type_identity_t<T>> data, new_tensor_options o, std::source_location at = std::source_location::current()) {
+  return new_tensor(self, data, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct arange_options {
   [[no_unique_address]] Named named_{};
   std::optional<DType> dtype{};
   std::optional<std::string_view> device{};
   bool requires_grad = false;
 };
 template <Maker M>
-typename M::Tensor randn(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
-  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
-  return m.one(op::randn, at, args);
+typename M::Tensor arange(M& m, As<M, Scalar> end, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::arange, at, args);
 }
 template <class D = void>
-auto randn(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
-  return randn(DefaultMaker<D>::get(), size, dtype, device, requires_grad, at);
+auto arange(As<D, Scalar> end, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), end, dtype, device, requires_grad, at);
 }
 template <Maker M>
-typename M::Tensor randn(M& m, Ints size, randn_options o, std::source_location at = std::source_location::current()) {
-  return randn(m, size, o.dtype, o.device, o.requires_grad, at);
+typename M::Tensor arange(M& m, Scalar end, arange_options o, std::source_location at = std::source_location::current()) {
+  return arange(m, end, o.dtype, o.device, o.requires_grad, at);
 }
 template <class D = void>
-auto randn(Ints size, randn_options o, std::source_location at = std::source_location::current()) {
-  return randn(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, at);
+auto arange(Scalar end, arange_options o, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), end, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct arange_start_options {
+  [[no_unique_address]] Named named_{};
+  Scalar step = 1;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor arange(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, Scalar> step = 1, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(step), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::arange_start, at, args);
+}
+template <class D = void>
+auto arange(As<D, Scalar> start, As<D, Scalar> end, As<D, Scalar> step = 1, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), start, end, step, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor arange(M& m, Scalar start, Scalar end, arange_start_options o, std::source_location at = std::source_location::current()) {
+  return arange(m, start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto arange(Scalar start, Scalar end, arange_start_options o, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct range_options {
+  [[no_unique_address]] Named named_{};
+  Scalar step = 1;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor range(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, Scalar> step = 1, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(step), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::range, at, args);
+}
+template <class D = void>
+auto range(As<D, Scalar> start, As<D, Scalar> end, As<D, Scalar> step = 1, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return range(DefaultMaker<D>::get(), start, end, step, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor range(M& m, Scalar start, Scalar end, range_options o, std::source_location at = std::source_location::current()) {
+  return range(m, start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto range(Scalar start, Scalar end, range_options o, std::source_location at = std::source_location::current()) {
+  return range(DefaultMaker<D>::get(), start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct linspace_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor linspace(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, int64_t> steps, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(steps), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::linspace, at, args);
+}
+template <class D = void>
+auto linspace(As<D, Scalar> start, As<D, Scalar> end, As<D, int64_t> steps, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return linspace(DefaultMaker<D>::get(), start, end, steps, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor linspace(M& m, Scalar start, Scalar end, int64_t steps, linspace_options o, std::source_location at = std::source_location::current()) {
+  return linspace(m, start, end, steps, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto linspace(Scalar start, Scalar end, int64_t steps, linspace_options o, std::source_location at = std::source_location::current()) {
+  return linspace(DefaultMaker<D>::get(), start, end, steps, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct logspace_options {
+  [[no_unique_address]] Named named_{};
+  Scalar base = 10;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor logspace(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, int64_t> steps, As<M, Scalar> base = 10, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(steps), to_value<typename M::Tensor>(base), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::logspace, at, args);
+}
+template <class D = void>
+auto logspace(As<D, Scalar> start, As<D, Scalar> end, As<D, int64_t> steps, As<D, Scalar> base = 10, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return logspace(DefaultMaker<D>::get(), start, end, steps, base, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor logspace(M& m, Scalar start, Scalar end, int64_t steps, logspace_options o, std::source_location at = std::source_location::current()) {
+  return logspace(m, start, end, steps, o.base, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto logspace(Scalar start, Scalar end, int64_t steps, logspace_options o, std::source_location at = std::source_location::current()) {
+  return logspace(DefaultMaker<D>::get(), start, end, steps, o.base, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct eye_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> m_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor eye(M& m, As<M, int64_t> n, As<M, std::optional<int64_t>> m_ = {}, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(n), to_value<typename M::Tensor>(m_), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::eye, at, args);
+}
+template <class D = void>
+auto eye(As<D, int64_t> n, As<D, std::optional<int64_t>> m_ = {}, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return eye(DefaultMaker<D>::get(), n, m_, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor eye(M& m, int64_t n, eye_options o, std::source_location at = std::source_location::current()) {
+  return eye(m, n, o.m_, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto eye(int64_t n, eye_options o, std::source_location at = std::source_location::current()) {
+  return eye(DefaultMaker<D>::get(), n, o.m_, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct tril_indices_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+};
+template <Maker M>
+typename M::Tensor tril_indices(M& m, As<M, int64_t> row, As<M, int64_t> col, As<M, int64_t> offset = 0, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(row), to_value<typename M::Tensor>(col), to_value<typename M::Tensor>(offset), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device)};
+  return m.one(op::tril_indices, at, args);
+}
+template <class D = void>
+auto tril_indices(As<D, int64_t> row, As<D, int64_t> col, As<D, int64_t> offset = 0, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  return tril_indices(DefaultMaker<D>::get(), row, col, offset, dtype, device, at);
+}
+template <Maker M>
+typename M::Tensor tril_indices(M& m, int64_t row, int64_t col, tril_indices_options o, std::source_location at = std::source_location::current()) {
+  return tril_indices(m, row, col, o.offset, o.dtype, o.device, at);
+}
+template <class D = void>
+auto tril_indices(int64_t row, int64_t col, tril_indices_options o, std::source_location at = std::source_location::current()) {
+  return tril_indices(DefaultMaker<D>::get(), row, col, o.offset, o.dtype, o.device, at);
+}
+
+struct triu_indices_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+};
+template <Maker M>
+typename M::Tensor triu_indices(M& m, As<M, int64_t> row, As<M, int64_t> col, As<M, int64_t> offset = 0, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(row), to_value<typename M::Tensor>(col), to_value<typename M::Tensor>(offset), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device)};
+  return m.one(op::triu_indices, at, args);
+}
+template <class D = void>
+auto triu_indices(As<D, int64_t> row, As<D, int64_t> col, As<D, int64_t> offset = 0, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  return triu_indices(DefaultMaker<D>::get(), row, col, offset, dtype, device, at);
+}
+template <Maker M>
+typename M::Tensor triu_indices(M& m, int64_t row, int64_t col, triu_indices_options o, std::source_location at = std::source_location::current()) {
+  return triu_indices(m, row, col, o.offset, o.dtype, o.device, at);
+}
+template <class D = void>
+auto triu_indices(int64_t row, int64_t col, triu_indices_options o, std::source_location at = std::source_location::current()) {
+  return triu_indices(DefaultMaker<D>::get(), row, col, o.offset, o.dtype, o.device, at);
+}
+
+struct to_device_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, std::string_view> device, As<T, std::optional<DType>> dtype = {}, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(device), to_value<T>(dtype), to_value<T>(copy)};
+  return self.maker().one(op::to_device, at, args);
+}
+template <Handle T>
+T to(const T& self, std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) {
+  return to(self, device, o.dtype, o.copy, at);
+}
+
+struct to_other_options {
+  [[no_unique_address]] Named named_{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, const T&> other, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(copy)};
+  return self.maker().one(op::to_other, at, args);
+}
+template <Handle T>
+T to(const T& self, const std::type_identity_t<T>& other, to_other_options o, std::source_location at = std::source_location::current()) {
+  return to(self, other, o.copy, at);
+}
+
+template <Handle T>
+T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::type, at, args);
+}
+
+template <Handle T>
+T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::type_as, at, args);
+}
+
+template <Handle T>
+T float_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::float_, at, args);
+}
+
+template <Handle T>
+T double_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::double_, at, args);
+}
+
+template <Handle T>
+T half(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::half, at, args);
+}
+
+template <Handle T>
+T bfloat16(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bfloat16, at, args);
+}
+
+template <Handle T>
+T int_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::int_, at, args);
+}
+
+template <Handle T>
+T long_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::long_, at, args);
+}
+
+template <Handle T>
+T short_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::short_, at, args);
+}
+
+template <Handle T>
+T char_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::char_, at, args);
+}
+
+template <Handle T>
+T byte(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::byte, at, args);
+}
+
+template <Handle T>
+T bool_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bool_, at, args);
+}
+
+struct generator_options {
+  [[no_unique_address]] Named named_{};
+  int64_t seed = 67280421310721;
+};
+template <Maker M>
+typename M::Tensor generator(M& m, As<M, int64_t> seed = 67280421310721, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(seed)};
+  return m.one(op::generator, at, args);
+}
+template <class D = void>
+auto generator(As<D, int64_t> seed = 67280421310721, std::source_location at = std::source_location::current()) {
+  return generator(DefaultMaker<D>::get(), seed, at);
+}
+template <Maker M>
+typename M::Tensor generator(M& m, generator_options o, std::source_location at = std::source_location::current()) {
+  return generator(m, o.seed, at);
+}
+template <class D = void>
+auto generator(generator_options o, std::source_location at = std::source_location::current()) {
+  return generator(DefaultMaker<D>::get(), o.seed, at);
 }
 
 template <Maker M>
@@ -732,6 +2138,377 @@ void manual_seed(M& m, As<M, int64_t> seed, std::source_location at = std::sourc
 template <class D = void>
 auto manual_seed(As<D, int64_t> seed, std::source_location at = std::source_location::current()) {
   return manual_seed(DefaultMaker<D>::get(), seed, at);
+}
+
+template <class T>
+struct rand_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor rand(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::rand, at, args);
+}
+template <class D = void>
+auto rand(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return rand(DefaultMaker<D>::get(), size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor rand(M& m, Ints size, rand_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return rand(m, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto rand(Ints size, rand_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return rand(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct randn_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randn(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randn, at, args);
+}
+template <class D = void>
+auto randn(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randn(DefaultMaker<D>::get(), size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randn(M& m, Ints size, randn_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randn(m, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randn(Ints size, randn_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randn(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+struct rand_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T rand_like(const T& self, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::rand_like, at, args);
+}
+template <Handle T>
+T rand_like(const T& self, rand_like_options o, std::source_location at = std::source_location::current()) {
+  return rand_like(self, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct randn_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T randn_like(const T& self, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::randn_like, at, args);
+}
+template <Handle T>
+T randn_like(const T& self, randn_like_options o, std::source_location at = std::source_location::current()) {
+  return randn_like(self, o.dtype, o.device, o.requires_grad, at);
+}
+
+template <class T>
+struct randint_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randint(M& m, As<M, int64_t> high, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(high), to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randint, at, args);
+}
+template <class D = void>
+auto randint(As<D, int64_t> high, As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), high, size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randint(M& m, int64_t high, Ints size, randint_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(m, high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randint(int64_t high, Ints size, randint_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct randint_low_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randint(M& m, As<M, int64_t> low, As<M, int64_t> high, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(low), to_value<typename M::Tensor>(high), to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randint_low, at, args);
+}
+template <class D = void>
+auto randint(As<D, int64_t> low, As<D, int64_t> high, As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), low, high, size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randint(M& m, int64_t low, int64_t high, Ints size, randint_low_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(m, low, high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randint(int64_t low, int64_t high, Ints size, randint_low_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), low, high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+struct randint_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T randint_like(const T& self, As<T, int64_t> high, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(high), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::randint_like, at, args);
+}
+template <Handle T>
+T randint_like(const T& self, int64_t high, randint_like_options o, std::source_location at = std::source_location::current()) {
+  return randint_like(self, high, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct randint_like_low_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T randint_like(const T& self, As<T, int64_t> low, As<T, int64_t> high, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(low), to_value<T>(high), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::randint_like_low, at, args);
+}
+template <Handle T>
+T randint_like(const T& self, int64_t low, int64_t high, randint_like_low_options o, std::source_location at = std::source_location::current()) {
+  return randint_like(self, low, high, o.dtype, o.device, o.requires_grad, at);
+}
+
+template <class T>
+struct randperm_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randperm(M& m, As<M, int64_t> n, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(n), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randperm, at, args);
+}
+template <class D = void>
+auto randperm(As<D, int64_t> n, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randperm(DefaultMaker<D>::get(), n, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randperm(M& m, int64_t n, randperm_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randperm(m, n, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randperm(int64_t n, randperm_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randperm(DefaultMaker<D>::get(), n, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct normal_options {
+  [[no_unique_address]] Named named_{};
+  Operand<T> std = 1.0;
+  T generator{};
+};
+template <Handle T>
+T normal(const T& mean, As<T, Operand<T>> std = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(mean), to_value<T>(std), to_value<T>(generator)};
+  return mean.maker().one(op::normal, at, args);
+}
+template <Handle T>
+T normal(const T& mean, normal_options<T> o, std::source_location at = std::source_location::current()) {
+  return normal(mean, o.std, o.generator, at);
+}
+
+template <class T>
+struct normal_size_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor normal(M& m, As<M, double> mean, As<M, double> std, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(mean), to_value<typename M::Tensor>(std), to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::normal_size, at, args);
+}
+template <class D = void>
+auto normal(As<D, double> mean, As<D, double> std, As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return normal(DefaultMaker<D>::get(), mean, std, size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor normal(M& m, double mean, double std, Ints size, normal_size_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return normal(m, mean, std, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto normal(double mean, double std, Ints size, normal_size_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return normal(DefaultMaker<D>::get(), mean, std, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct bernoulli_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+T bernoulli(const T& self, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(generator)};
+  return self.maker().one(op::bernoulli, at, args);
+}
+template <Handle T>
+T bernoulli(const T& self, bernoulli_options<T> o, std::source_location at = std::source_location::current()) {
+  return bernoulli(self, o.generator, at);
+}
+
+template <class T>
+struct bernoulli_p_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+T bernoulli(const T& self, As<T, double> p, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(generator)};
+  return self.maker().one(op::bernoulli_p, at, args);
+}
+template <Handle T>
+T bernoulli(const T& self, double p, bernoulli_p_options<T> o, std::source_location at = std::source_location::current()) {
+  return bernoulli(self, p, o.generator, at);
+}
+
+template <Handle T>
+const T& normal_(const T& self, As<T, double> mean = 0.0, As<T, double> std = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mean), to_value<T>(std), to_value<T>(generator)};
+  self.maker().none(op::normal_, at, args);
+  return self;
+}
+template <Handle T>
+const T& normal_(const T& self, normal_options<T> o, std::source_location at = std::source_location::current()) {
+  return normal_(self, o.mean, o.std, o.generator, at);
+}
+
+template <class T>
+struct uniform_options {
+  [[no_unique_address]] Named named_{};
+  double from = 0.0;
+  double to = 1.0;
+  T generator{};
+};
+template <Handle T>
+const T& uniform_(const T& self, As<T, double> from = 0.0, As<T, double> to = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(from), to_value<T>(to), to_value<T>(generator)};
+  self.maker().none(op::uniform_, at, args);
+  return self;
+}
+template <Handle T>
+const T& uniform_(const T& self, uniform_options<T> o, std::source_location at = std::source_location::current()) {
+  return uniform_(self, o.from, o.to, o.generator, at);
+}
+
+template <class T>
+struct random_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+const T& random_(const T& self, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(generator)};
+  self.maker().none(op::random_, at, args);
+  return self;
+}
+template <Handle T>
+const T& random_(const T& self, random_options<T> o, std::source_location at = std::source_location::current()) {
+  return random_(self, o.generator, at);
+}
+
+template <class T>
+struct random_to_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+const T& random_(const T& self, As<T, int64_t> to, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(to), to_value<T>(generator)};
+  self.maker().none(op::random_to_, at, args);
+  return self;
+}
+template <Handle T>
+const T& random_(const T& self, int64_t to, random_to_options<T> o, std::source_location at = std::source_location::current()) {
+  return random_(self, to, o.generator, at);
+}
+
+template <class T>
+struct random_from_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+const T& random_(const T& self, As<T, int64_t> from, As<T, std::optional<int64_t>> to, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(from), to_value<T>(to), to_value<T>(generator)};
+  self.maker().none(op::random_from_, at, args);
+  return self;
+}
+template <Handle T>
+const T& random_(const T& self, int64_t from, std::optional<int64_t> to, random_from_options<T> o, std::source_location at = std::source_location::current()) {
+  return random_(self, from, to, o.generator, at);
+}
+
+template <Handle T>
+const T& bernoulli_(const T& self, As<T, Operand<T>> p = 0.5, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(generator)};
+  self.maker().none(op::bernoulli_, at, args);
+  return self;
+}
+template <Handle T>
+const T& bernoulli_(const T& self, bernoulli_options<T> o, std::source_location at = std::source_location::current()) {
+  return bernoulli_(self, o.p, o.generator, at);
+}
+
+template <class T>
+struct exponential_options {
+  [[no_unique_address]] Named named_{};
+  double lambd = 1.0;
+  T generator{};
+};
+template <Handle T>
+const T& exponential_(const T& self, As<T, double> lambd = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(lambd), to_value<T>(generator)};
+  self.maker().none(op::exponential_, at, args);
+  return self;
+}
+template <Handle T>
+const T& exponential_(const T& self, exponential_options<T> o, std::source_location at = std::source_location::current()) {
+  return exponential_(self, o.lambd, o.generator, at);
 }
 
 template <Handle T>
@@ -1071,6 +2848,60 @@ class Methods {
   T transpose(int64_t dim0, int64_t dim1, std::source_location at = std::source_location::current()) const {
     return gradwire::transpose(self(), dim0, dim1, at);
   }
+  T t(std::source_location at = std::source_location::current()) const {
+    return gradwire::t(self(), at);
+  }
+  T swapaxes(int64_t axis0, int64_t axis1, std::source_location at = std::source_location::current()) const {
+    return gradwire::swapaxes(self(), axis0, axis1, at);
+  }
+  T movedim(Ints source, Ints destination, std::source_location at = std::source_location::current()) const {
+    return gradwire::movedim(self(), source, destination, at);
+  }
+  template <class = void>
+  T squeeze(OptionalInts dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::squeeze(self(), dim, at);
+  }
+  T squeeze(squeeze_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::squeeze(self(), o.dim, at);
+  }
+  T unsqueeze(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::unsqueeze(self(), dim, at);
+  }
+  template <class = void>
+  T flatten(int64_t start_dim = 0, int64_t end_dim = -1, std::source_location at = std::source_location::current()) const {
+    return gradwire::flatten(self(), start_dim, end_dim, at);
+  }
+  T flatten(flatten_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::flatten(self(), o.start_dim, o.end_dim, at);
+  }
+  T unflatten(int64_t dim, Ints sizes, std::source_location at = std::source_location::current()) const {
+    return gradwire::unflatten(self(), dim, sizes, at);
+  }
+  template <class = void>
+  T slice(int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::slice(self(), dim, start, end, step, at);
+  }
+  T slice(slice_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::slice(self(), o.dim, o.start, o.end, o.step, at);
+  }
+  T narrow(int64_t dim, int64_t start, int64_t length, std::source_location at = std::source_location::current()) const {
+    return gradwire::narrow(self(), dim, start, length, at);
+  }
+  T select(int64_t dim, int64_t index, std::source_location at = std::source_location::current()) const {
+    return gradwire::select(self(), dim, index, at);
+  }
+  T expand_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::expand_as(self(), other, at);
+  }
+  T view_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::view_as(self(), other, at);
+  }
+  T reshape_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::reshape_as(self(), other, at);
+  }
+  T broadcast_to(Ints size, std::source_location at = std::source_location::current()) const {
+    return gradwire::broadcast_to(self(), size, at);
+  }
   template <class = void>
   T as_strided(Ints size, Ints stride, std::optional<int64_t> storage_offset = {}, std::source_location at = std::source_location::current()) const {
     return gradwire::as_strided(self(), size, stride, storage_offset, at);
@@ -1088,6 +2919,134 @@ class Methods {
   T as_strided_scatter(const T& src, Ints size, Ints stride, as_strided_scatter_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::as_strided_scatter(self(), src, size, stride, o.storage_offset, at);
   }
+  template <class = void>
+  T diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagonal(self(), offset, dim1, dim2, at);
+  }
+  T diagonal(diagonal_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagonal(self(), o.offset, o.dim1, o.dim2, at);
+  }
+  template <class = void>
+  T diag_embed(int64_t offset = 0, int64_t dim1 = -2, int64_t dim2 = -1, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag_embed(self(), offset, dim1, dim2, at);
+  }
+  T diag_embed(diag_embed_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag_embed(self(), o.offset, o.dim1, o.dim2, at);
+  }
+  template <class = void>
+  T diag(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag(self(), diagonal, at);
+  }
+  T diag(diag_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag(self(), o.diagonal, at);
+  }
+  template <class = void>
+  T diagflat(int64_t offset = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagflat(self(), offset, at);
+  }
+  T diagflat(diagflat_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagflat(self(), o.offset, at);
+  }
+  template <class = void>
+  T tril(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril(self(), diagonal, at);
+  }
+  T tril(tril_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril(self(), o.diagonal, at);
+  }
+  template <class = void>
+  const T& tril_(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril_(self(), diagonal, at);
+  }
+  const T& tril_(tril_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril_(self(), o.diagonal, at);
+  }
+  template <class = void>
+  T triu(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu(self(), diagonal, at);
+  }
+  T triu(triu_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu(self(), o.diagonal, at);
+  }
+  template <class = void>
+  const T& triu_(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu_(self(), diagonal, at);
+  }
+  const T& triu_(triu_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu_(self(), o.diagonal, at);
+  }
+  template <class = void>
+  std::vector<T> split(int64_t split_size_or_sections, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, dim, at);
+  }
+  std::vector<T> split(int64_t split_size_or_sections, split_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> split(Ints split_size_or_sections, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, dim, at);
+  }
+  std::vector<T> split(Ints split_size_or_sections, split_sizes_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> split_with_sizes(Ints split_sizes, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::split_with_sizes(self(), split_sizes, dim, at);
+  }
+  std::vector<T> split_with_sizes(Ints split_sizes, split_with_sizes_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::split_with_sizes(self(), split_sizes, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> chunk(int64_t chunks, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::chunk(self(), chunks, dim, at);
+  }
+  std::vector<T> chunk(int64_t chunks, chunk_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::chunk(self(), chunks, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> unbind(int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::unbind(self(), dim, at);
+  }
+  std::vector<T> unbind(unbind_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::unbind(self(), o.dim, at);
+  }
+  T flip(Ints dims, std::source_location at = std::source_location::current()) const {
+    return gradwire::flip(self(), dims, at);
+  }
+  template <class = void>
+  T roll(Ints shifts, Ints dims = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::roll(self(), shifts, dims, at);
+  }
+  T roll(Ints shifts, roll_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::roll(self(), shifts, o.dims, at);
+  }
+  template <class = void>
+  T rot90(int64_t k = 1, Ints dims = {0, 1}, std::source_location at = std::source_location::current()) const {
+    return gradwire::rot90(self(), k, dims, at);
+  }
+  T rot90(rot90_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::rot90(self(), o.k, o.dims, at);
+  }
+  T repeat(Ints repeats, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat(self(), repeats, at);
+  }
+  T tile(Ints dims, std::source_location at = std::source_location::current()) const {
+    return gradwire::tile(self(), dims, at);
+  }
+  template <class = void>
+  T repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}, std::optional<int64_t> output_size = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, dim, output_size, at);
+  }
+  T repeat_interleave(int64_t repeats, repeat_interleave_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, o.dim, o.output_size, at);
+  }
+  template <class = void>
+  T repeat_interleave(const T& repeats, std::optional<int64_t> dim = {}, std::optional<int64_t> output_size = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, dim, output_size, at);
+  }
+  T repeat_interleave(const T& repeats, repeat_interleave_Tensor_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, o.dim, o.output_size, at);
+  }
   T index(Indices<T> index, std::source_location at = std::source_location::current()) const {
     return gradwire::index(self(), index, at);
   }
@@ -1104,6 +3063,113 @@ class Methods {
   }
   const T& index_put_(Indices<T> index, Operand<T> values, index_put_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::index_put_(self(), index, values, o.accumulate, at);
+  }
+  T index_select(int64_t dim, const T& index, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_select(self(), dim, index, at);
+  }
+  template <class = void>
+  T gather(int64_t dim, const T& index, bool sparse_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::gather(self(), dim, index, sparse_grad, at);
+  }
+  T gather(int64_t dim, const T& index, gather_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::gather(self(), dim, index, o.sparse_grad, at);
+  }
+  T scatter(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter(self(), dim, index, src, at);
+  }
+  const T& scatter_(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_(self(), dim, index, src, at);
+  }
+  T scatter(int64_t dim, const T& index, Scalar value, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter(self(), dim, index, value, at);
+  }
+  const T& scatter_(int64_t dim, const T& index, Scalar value, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_(self(), dim, index, value, at);
+  }
+  T scatter_add(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_add(self(), dim, index, src, at);
+  }
+  const T& scatter_add_(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_add_(self(), dim, index, src, at);
+  }
+  template <class = void>
+  T index_add(int64_t dim, const T& index, const T& source, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add(self(), dim, index, source, alpha, at);
+  }
+  T index_add(int64_t dim, const T& index, const T& source, index_add_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add(self(), dim, index, source, o.alpha, at);
+  }
+  template <class = void>
+  const T& index_add_(int64_t dim, const T& index, const T& source, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add_(self(), dim, index, source, alpha, at);
+  }
+  const T& index_add_(int64_t dim, const T& index, const T& source, index_add_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add_(self(), dim, index, source, o.alpha, at);
+  }
+  T index_copy(int64_t dim, const T& index, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_copy(self(), dim, index, source, at);
+  }
+  const T& index_copy_(int64_t dim, const T& index, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_copy_(self(), dim, index, source, at);
+  }
+  T index_fill(int64_t dim, const T& index, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_fill(self(), dim, index, value, at);
+  }
+  const T& index_fill_(int64_t dim, const T& index, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_fill_(self(), dim, index, value, at);
+  }
+  T take(const T& index, std::source_location at = std::source_location::current()) const {
+    return gradwire::take(self(), index, at);
+  }
+  template <class = void>
+  T put(const T& index, const T& source, bool accumulate = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::put(self(), index, source, accumulate, at);
+  }
+  T put(const T& index, const T& source, put_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::put(self(), index, source, o.accumulate, at);
+  }
+  template <class = void>
+  const T& put_(const T& index, const T& source, bool accumulate = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::put_(self(), index, source, accumulate, at);
+  }
+  const T& put_(const T& index, const T& source, put_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::put_(self(), index, source, o.accumulate, at);
+  }
+  template <class = void>
+  T take_along_dim(const T& indices, std::optional<int64_t> dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::take_along_dim(self(), indices, dim, at);
+  }
+  T take_along_dim(const T& indices, take_along_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::take_along_dim(self(), indices, o.dim, at);
+  }
+  T masked_select(const T& mask, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_select(self(), mask, at);
+  }
+  T masked_scatter(const T& mask, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_scatter(self(), mask, source, at);
+  }
+  const T& masked_scatter_(const T& mask, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_scatter_(self(), mask, source, at);
+  }
+  template <class = void>
+  T nonzero(bool as_tuple = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::nonzero(self(), as_tuple, at);
+  }
+  T nonzero(nonzero_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::nonzero(self(), o.as_tuple, at);
+  }
+  std::vector<T> nonzero_numpy(std::source_location at = std::source_location::current()) const {
+    return gradwire::nonzero_numpy(self(), at);
+  }
+  T argwhere(std::source_location at = std::source_location::current()) const {
+    return gradwire::argwhere(self(), at);
+  }
+  template <class = void>
+  T one_hot(int64_t num_classes = -1, std::source_location at = std::source_location::current()) const {
+    return gradwire::one_hot(self(), num_classes, at);
+  }
+  T one_hot(one_hot_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::one_hot(self(), o.num_classes, at);
   }
   T matmul(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::matmul(self(), other, at);
@@ -1128,6 +3194,196 @@ class Methods {
   }
   T ones_like(ones_like_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::ones_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T full_like(Scalar fill_value, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::full_like(self(), fill_value, dtype, device, requires_grad, at);
+  }
+  T full_like(Scalar fill_value, full_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::full_like(self(), fill_value, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T empty_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::empty_like(self(), dtype, device, requires_grad, at);
+  }
+  T empty_like(empty_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::empty_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_zeros(Ints size, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_zeros(self(), size, dtype, device, requires_grad, at);
+  }
+  T new_zeros(Ints size, new_zeros_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_zeros(self(), size, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_ones(Ints size, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_ones(self(), size, dtype, device, requires_grad, at);
+  }
+  T new_ones(Ints size, new_ones_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_ones(self(), size, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_empty(Ints size, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_empty(self(), size, dtype, device, requires_grad, at);
+  }
+  T new_empty(Ints size, new_empty_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_empty(self(), size, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_full(Ints size, Scalar fill_value, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_full(self(), size, fill_value, dtype, device, requires_grad, at);
+  }
+  T new_full(Ints size, Scalar fill_value, new_full_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_full(self(), size, fill_value, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_tensor(Operand<T> data, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_tensor(self(), data, dtype, device, requires_grad, at);
+  }
+  T new_tensor(Operand<T> data, new_tensor_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_tensor(self(), data, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T to(std::string_view device, std::optional<DType> dtype = {}, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, dtype, copy, at);
+  }
+  T to(std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, o.dtype, o.copy, at);
+  }
+  template <class = void>
+  T to(const T& other, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, copy, at);
+  }
+  T to(const T& other, to_other_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, o.copy, at);
+  }
+  T type(DType dtype, std::source_location at = std::source_location::current()) const {
+    return gradwire::type(self(), dtype, at);
+  }
+  T type_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::type_as(self(), other, at);
+  }
+  T float_(std::source_location at = std::source_location::current()) const {
+    return gradwire::float_(self(), at);
+  }
+  T double_(std::source_location at = std::source_location::current()) const {
+    return gradwire::double_(self(), at);
+  }
+  T half(std::source_location at = std::source_location::current()) const {
+    return gradwire::half(self(), at);
+  }
+  T bfloat16(std::source_location at = std::source_location::current()) const {
+    return gradwire::bfloat16(self(), at);
+  }
+  T int_(std::source_location at = std::source_location::current()) const {
+    return gradwire::int_(self(), at);
+  }
+  T long_(std::source_location at = std::source_location::current()) const {
+    return gradwire::long_(self(), at);
+  }
+  T short_(std::source_location at = std::source_location::current()) const {
+    return gradwire::short_(self(), at);
+  }
+  T char_(std::source_location at = std::source_location::current()) const {
+    return gradwire::char_(self(), at);
+  }
+  T byte(std::source_location at = std::source_location::current()) const {
+    return gradwire::byte(self(), at);
+  }
+  T bool_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bool_(self(), at);
+  }
+  template <class = void>
+  T rand_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::rand_like(self(), dtype, device, requires_grad, at);
+  }
+  T rand_like(rand_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::rand_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T randn_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::randn_like(self(), dtype, device, requires_grad, at);
+  }
+  T randn_like(randn_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::randn_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T randint_like(int64_t high, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), high, dtype, device, requires_grad, at);
+  }
+  T randint_like(int64_t high, randint_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), high, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T randint_like(int64_t low, int64_t high, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), low, high, dtype, device, requires_grad, at);
+  }
+  T randint_like(int64_t low, int64_t high, randint_like_low_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), low, high, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T bernoulli(const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), generator, at);
+  }
+  T bernoulli(bernoulli_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), o.generator, at);
+  }
+  template <class = void>
+  T bernoulli(double p, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), p, generator, at);
+  }
+  T bernoulli(double p, bernoulli_p_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), p, o.generator, at);
+  }
+  template <class = void>
+  const T& normal_(double mean = 0.0, double std = 1.0, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::normal_(self(), mean, std, generator, at);
+  }
+  const T& normal_(normal_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::normal_(self(), o.mean, o.std, o.generator, at);
+  }
+  template <class = void>
+  const T& uniform_(double from = 0.0, double to = 1.0, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::uniform_(self(), from, to, generator, at);
+  }
+  const T& uniform_(uniform_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::uniform_(self(), o.from, o.to, o.generator, at);
+  }
+  template <class = void>
+  const T& random_(const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), generator, at);
+  }
+  const T& random_(random_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), o.generator, at);
+  }
+  template <class = void>
+  const T& random_(int64_t to, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), to, generator, at);
+  }
+  const T& random_(int64_t to, random_to_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), to, o.generator, at);
+  }
+  template <class = void>
+  const T& random_(int64_t from, std::optional<int64_t> to, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), from, to, generator, at);
+  }
+  const T& random_(int64_t from, std::optional<int64_t> to, random_from_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), from, to, o.generator, at);
+  }
+  template <class = void>
+  const T& bernoulli_(Operand<T> p = 0.5, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli_(self(), p, generator, at);
+  }
+  const T& bernoulli_(bernoulli_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli_(self(), o.p, o.generator, at);
+  }
+  template <class = void>
+  const T& exponential_(double lambd = 1.0, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::exponential_(self(), lambd, generator, at);
+  }
+  const T& exponential_(exponential_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::exponential_(self(), o.lambd, o.generator, at);
   }
   T clone(std::source_location at = std::source_location::current()) const {
     return gradwire::clone(self(), at);
