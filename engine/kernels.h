@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/backend.h"
+#include "schema/error.h"
 
 // Every kernel with a loop of its own, on both back ends. `out` and `in` name the views of the launch in order. All
 // take any strides and empty views; results do not depend on the number of threads. Half types compute in float32.
@@ -50,12 +51,29 @@ constexpr int64_t words_of_sort(DType t) { return size_of(t) > 4 ? 4 : 2; }
 /// size); checks before it writes.
 struct LinearIndexParams {
   int64_t size[8], stride[8];
-  int dim[8];  // for the message
+  int dim[8];                                                       // for the message
+  bool negative = true;                                             // counts from the end; else it is outside too
+  Error (*refuse)(int64_t value, int dim, int64_t size) = nullptr;  // another message
 };
+Error index_error(const LinearIndexParams&, size_t k, int64_t value);
 
 /// put: in = target (expanded to the result shape with stride 0 along the index dims), offsets, values (any stride).
 struct PutParams {
   bool accumulate = false;
+};
+
+/// triangle: of the matrices in the last two dims of out, what lies outside of the triangle becomes 0.
+struct TriangleParams {
+  int64_t diagonal = 0;  // within +-kMaxDim
+  bool lower = true;
+};
+
+/// sequence: out[i], contiguous, numbers but bool. `steps`: start + i * step, for whole types in whole numbers that
+/// wrap. `between`: from start to end in equal steps, counted from the nearer end. `powers`: base to the power of that.
+struct SequenceParams {
+  enum Kind : uint8_t { steps, between, powers } kind = steps;
+  double start = 0, step = 1, end = 0, base = 10;
+  int64_t whole_start = 0, whole_step = 1;
 };
 
 /// nll_*: class c has weight in[...]; targets equal to ignore_index count 0. Throws Error{index_out_of_range}
@@ -74,6 +92,13 @@ struct FillParams {
 /// with the bits that the type holds). normal: Box-Muller over pairs of words.
 struct RandomParams {
   uint64_t seed = 0, offset = 0;
+};
+/// whole: [low, low + range), range 0 standing for 2^64; an element takes two words. permutation: 0 to n - 1 in the
+/// order of their two words.
+struct WholeParams {
+  RandomParams random;
+  int64_t low = 0;
+  uint64_t range = 0;
 };
 
 /// conv_*: one sum of products T over x [N, C, i...], w [O, C / groups, k...] and g [N, O, o...], with up to three
@@ -101,6 +126,8 @@ struct ConvParams {
                       offsets in elements) have out's shape by stride 0; any dtype */                                  \
   X(put)           /* PutParams; out[0] is the target seen as take sees in[0]; in[0] offsets, in[1] values (target's   \
                       dtype). Same place twice: the last in row-major order wins, or adds up; deterministic */         \
+  X(triangle)      /* TriangleParams; out */                                                                           \
+  X(sequence)      /* SequenceParams; out */                                                                           \
   X(count_nonzero) /* out int64 0-dim; in any dtype */                                                                 \
   X(nonzero)       /* out int64 [n, in.ndim]: the coordinates in row-major order; n is what count_nonzero says */      \
   X(log_softmax)   /* out, in [..., n]: along the last dim, x - max - log sum exp(x - max); floats */                  \
@@ -112,7 +139,9 @@ struct ConvParams {
   X(conv_input)    /* ConvParams; out = x; in = g, w */                                                                \
   X(conv_weight)   /* ConvParams; out = w; in = g, x */                                                                \
   X(uniform)       /* RandomParams; out contiguous, floating */                                                        \
-  X(normal)        /* RandomParams; out contiguous, floating */
+  X(normal)        /* RandomParams; out contiguous, floating */                                                        \
+  X(whole)         /* WholeParams; out contiguous, any dtype */                                                        \
+  X(permutation)   /* RandomParams; out[0] int64 [n], out[1] int64 [4n] to work in, contiguous */
 
 #define GW_DECLARE(name) void name(const Launch&);
 namespace cpu {

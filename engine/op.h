@@ -157,7 +157,8 @@ struct OpDef {
   Chosen (*choose)(const Call&) = nullptr;
   // or: checks, allocates, launches; nothing is recorded inside
   Results (*compute)(const Call&) = nullptr;
-  // or: checks, then writes into `target`, which is a copy of the first parameter, or itself in the in-place form
+  // or: checks, then writes into `target`, which is a copy of the first parameter, or itself in the in-place form. A
+  // row of this kind whose own name ends in "_" is an in-place form alone
   void (*write)(const Call&, const Tensor& target) = nullptr;
   // or: an alias of the first parameter (a fresh tensor where there is none)
   Results (*view)(const Call&) = nullptr;

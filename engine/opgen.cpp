@@ -190,9 +190,22 @@ string replaced(string s, std::string_view from, std::string_view to) {
   return s;
 }
 
+bool keyword(const string& name) {
+  static const std::set<string> words = {"default", "bool",   "int",    "long",   "short", "float", "double",
+                                         "char",    "inline", "new",    "delete", "this",  "class", "union",
+                                         "signed",  "auto",   "switch", "case",   "for",   "while", "register"};
+  return words.count(name) > 0;
+}
+string safe(const string& name) {
+  static const std::set<string> taken = {"at", "out_", "M", "T", "m", "args", "o"};
+  return keyword(name) || taken.count(name) ? name + "_" : name;
+}
+/// The operators float, bool, ... are float_, bool_, ... in C++.
+string function_name(const Signature& s) { return keyword(s.name) ? s.name + "_" : s.name; }
+
 /// "max.dim" is max_dim in C++, and "add_.Tensor" is add_Tensor_.
 string identifier(const Signature& s) {
-  if (s.overload.empty()) return s.name;
+  if (s.overload.empty()) return function_name(s);
   return s.name.back() == '_' ? s.name + s.overload + "_" : s.name + "_" + s.overload;
 }
 
@@ -208,14 +221,6 @@ string number(double f) {
 }
 
 // ---- ops.h ----
-
-string safe(const string& name) {
-  static const std::set<string> taken = {"at",     "default", "bool",   "int",  "float", "double",   "char",
-                                         "inline", "new",     "delete", "this", "class", "union",    "signed",
-                                         "auto",   "switch",  "case",   "for",  "while", "register", "out_",
-                                         "M",      "T",       "m",      "args", "o",     "volatile"};
-  return taken.count(name) ? name + "_" : name;
-}
 
 struct Cpp {
   string type;     // of the function's parameter
@@ -300,7 +305,8 @@ const char* const kAt = "std::source_location at = std::source_location::current
 /// One operator's text in ops.h.
 class Function {
  public:
-  explicit Function(const Row& row) : row_(row), s_(row.signature), id_(identifier(s_)), options_(id_) {
+  explicit Function(const Row& row)
+      : row_(row), s_(row.signature), id_(identifier(s_)), options_(id_), name_(function_name(s_)) {
     if (options_.back() == '_') options_.pop_back();  // the in-place form takes the same ones
     options_ += "_options";
     const Param* first = s_.params.empty() ? nullptr : &s_.params.front();
@@ -330,16 +336,16 @@ class Function {
       const string t = "typename M::Tensor";
       const string answer = changes_self_ ? "void" : result_of(t);
       out << "template <Maker M>\n"
-          << answer << " " << s_.name << "(M& m, " << params(t, 0, "M") << kAt << ") {\n"
+          << answer << " " << name_ << "(M& m, " << params(t, 0, "M") << kAt << ") {\n"
           << call("m", "M::Tensor") << "}\n";
-      out << "template <class D = void>\nauto " << s_.name << "(" << params(default_tensor(), 0, "D") << kAt
-          << ") {\n  return " << s_.name << "(DefaultMaker<D>::get(), " << names(0, "") << "at);\n}\n";
+      out << "template <class D = void>\nauto " << name_ << "(" << params(default_tensor(), 0, "D") << kAt
+          << ") {\n  return " << name_ << "(DefaultMaker<D>::get(), " << names(0, "") << "at);\n}\n";
       if (optional_) {
         out << "template <Maker M>\n"
-            << answer << " " << s_.name << "(M& m, " << required(t, 0) << options_type(t) << " o, " << kAt
-            << ") {\n  return " << s_.name << "(m, " << names(0, "o.") << "at);\n}\n";
-        out << "template <class D = void>\nauto " << s_.name << "(" << required(default_tensor(), 0)
-            << options_type(default_tensor()) << " o, " << kAt << ") {\n  return " << s_.name
+            << answer << " " << name_ << "(M& m, " << required(t, 0) << options_type(t) << " o, " << kAt
+            << ") {\n  return " << name_ << "(m, " << names(0, "o.") << "at);\n}\n";
+        out << "template <class D = void>\nauto " << name_ << "(" << required(default_tensor(), 0)
+            << options_type(default_tensor()) << " o, " << kAt << ") {\n  return " << name_
             << "(DefaultMaker<D>::get(), " << names(0, "o.") << "at);\n}\n";
       }
       return;
@@ -347,21 +353,21 @@ class Function {
     const string t = "std::type_identity_t<T>", name = first();
     if (kind_ == one) {
       out << "template <Handle T>\n"
-          << answer_of("T") << s_.name << "(const T& " << name << ", " << params("T", 1, "T") << kAt << ") {\n"
+          << answer_of("T") << name_ << "(const T& " << name << ", " << params("T", 1, "T") << kAt << ") {\n"
           << call(name + ".maker()", "T") << "}\n";
       if (optional_)
         out << "template <Handle T>\n"
-            << answer_of("T") << s_.name << "(const T& " << name << ", " << required(t, 1) << options_type("T")
-            << " o, " << kAt << ") {\n  return " << s_.name << "(" << name << ", " << names(1, "o.") << "at);\n}\n";
+            << answer_of("T") << name_ << "(const T& " << name << ", " << required(t, 1) << options_type("T") << " o, "
+            << kAt << ") {\n  return " << name_ << "(" << name << ", " << names(1, "o.") << "at);\n}\n";
       return;
     }
     out << "template <Handle T>\n"
-        << result << " " << s_.name << "(std::span<const T> " << name << ", " << params("T", 1, "T") << kAt << ") {\n"
+        << result << " " << name_ << "(std::span<const T> " << name << ", " << params("T", 1, "T") << kAt << ") {\n"
         << call("maker_of(" + name + ", \"" + s_.name + "\")", "T") << "}\n";
     if (optional_)
       out << "template <Handle T>\n"
-          << result << " " << s_.name << "(std::span<const T> " << name << ", " << required(t, 1) << options_type("T")
-          << " o, " << kAt << ") {\n  return " << s_.name << "(" << name << ", " << names(1, "o.") << "at);\n}\n";
+          << result << " " << name_ << "(std::span<const T> " << name << ", " << required(t, 1) << options_type("T")
+          << " o, " << kAt << ") {\n  return " << name_ << "(" << name << ", " << names(1, "o.") << "at);\n}\n";
     // A list, a vector and a lone tensor, which a span's deduction does not take.
     const string from[][2] = {
         {"std::initializer_list<T>", "std::span<const T>(" + name + ".begin(), " + name + ".size())"},
@@ -369,23 +375,23 @@ class Function {
         {"const T&", "std::span<const T>(&" + name + ", 1)"}};
     for (const auto& f : from) {
       out << "template <Handle T>\n"
-          << result << " " << s_.name << "(" << f[0] << " " << name << ", " << params("T", 1, "T") << kAt
-          << ") {\n  return " << s_.name << "(" << f[1] << ", " << names(1, "") << "at);\n}\n";
+          << result << " " << name_ << "(" << f[0] << " " << name << ", " << params("T", 1, "T") << kAt
+          << ") {\n  return " << name_ << "(" << f[1] << ", " << names(1, "") << "at);\n}\n";
       if (optional_)
         out << "template <Handle T>\n"
-            << result << " " << s_.name << "(" << f[0] << " " << name << ", " << required(t, 1) << options_type("T")
-            << " o, " << kAt << ") {\n  return " << s_.name << "(" << f[1] << ", " << names(1, "o.") << "at);\n}\n";
+            << result << " " << name_ << "(" << f[0] << " " << name << ", " << required(t, 1) << options_type("T")
+            << " o, " << kAt << ") {\n  return " << name_ << "(" << f[1] << ", " << names(1, "o.") << "at);\n}\n";
     }
   }
 
   void print_method(std::ostream& out) const {
     // A template, so that the one with the named options wins: see As.
     out << (optional_ ? "  template <class = void>\n" : "");
-    out << "  " << answer_of("T") << s_.name << "(" << params("T", 1, "") << kAt
-        << ") const {\n    return gradwire::" << s_.name << "(self(), " << names(1, "") << "at);\n  }\n";
+    out << "  " << answer_of("T") << name_ << "(" << params("T", 1, "") << kAt
+        << ") const {\n    return gradwire::" << name_ << "(self(), " << names(1, "") << "at);\n  }\n";
     if (optional_)
-      out << "  " << answer_of("T") << s_.name << "(" << required("T", 1) << options_type("T") << " o, " << kAt
-          << ") const {\n    return gradwire::" << s_.name << "(self(), " << names(1, "o.") << "at);\n  }\n";
+      out << "  " << answer_of("T") << name_ << "(" << required("T", 1) << options_type("T") << " o, " << kAt
+          << ") const {\n    return gradwire::" << name_ << "(self(), " << names(1, "o.") << "at);\n  }\n";
   }
 
  private:
@@ -463,7 +469,7 @@ class Function {
 
   const Row& row_;
   const Signature& s_;
-  string id_, options_;
+  string id_, options_, name_;
   enum { one, many, maker } kind_ = maker;
   bool optional_ = false, templated_ = false, changes_self_ = false;
 };

@@ -61,6 +61,7 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
     const Save& s = def.saves.at[k];
     (s.is_out ? row.save_out : row.save_in)[s.index] = static_cast<int8_t>(k);
   }
+  row.inplace = def.write && sig.name.ends_with('_');  // an in-place form alone, without the ordinary one
   if (def.pointwise > 0) {
     row.kernel = find_pointwise(sig.name);
     if (!row.kernel && !def.choose) throw Error(Code::internal, sig.name + ": no functor of this name");
@@ -72,9 +73,7 @@ const Catalogue& all() {
   static const Catalogue c = [] {
     Catalogue c;
     for (std::span<const OpDef> family :
-         {kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,   kReduceOps,
-          kScanOps,  kSortOps,   kShapeOps,  kJoinOps,    kIndexOps,   kSelectOps,  kLinalgOps,
-          kConvOps,  kNnOps,     kLossOps,   kCreateOps,  kRandomOps,  kAutogradOps}) {
+    for (std::span<const OpDef> family : {kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps, kReduceOps, kScanOps, kSortOps, kShapeOps, kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps, kSelectOps, kMaskOps, kLinalgOps, kConvOps, kNnOps, kLossOps, kCreateOps, kConvertOps, kRandomOps, kAutogradOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));

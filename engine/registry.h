@@ -57,7 +57,7 @@ void check(OpId, std::span<Bound> args);
 Results call(Context&, OpId, std::span<const Bound> args);
 
 extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps, kReduceOps,
-    kScanOps, kSortOps, kShapeOps, kJoinOps, kIndexOps, kSelectOps, kLinalgOps, kConvOps, kNnOps, kLossOps, kCreateOps,
-    kRandomOps, kAutogradOps;
+    kScanOps, kSortOps, kShapeOps, kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps, kSelectOps, kMaskOps,
+    kLinalgOps, kConvOps, kNnOps, kLossOps, kCreateOps, kConvertOps, kRandomOps, kAutogradOps;
 
 }  // namespace gradwire::engine

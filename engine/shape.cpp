@@ -27,6 +27,28 @@ int64_t checked_numel(std::span<const int64_t> shape) {
 
 int64_t bytes_of(int64_t numel, DType t) { return numel * size_of(t); }
 
+namespace {
+[[noreturn]] void overflowed(int64_t a, const char* by, int64_t b) {
+  throw Error(Code::bad_argument, "the size " + std::to_string(a) + by + std::to_string(b) + " overflows");
+}
+}  // namespace
+
+int64_t checked_sum(int64_t a, int64_t b) {
+  int64_t c;
+  if (__builtin_add_overflow(a, b, &c)) overflowed(a, " + ", b);
+  return c;
+}
+int64_t checked_difference(int64_t a, int64_t b) {
+  int64_t c;
+  if (__builtin_sub_overflow(a, b, &c)) overflowed(a, " - ", b);
+  return c;
+}
+int64_t checked_product(int64_t a, int64_t b) {
+  int64_t c;
+  if (__builtin_mul_overflow(a, b, &c)) overflowed(a, " * ", b);
+  return c;
+}
+
 Shape contiguous_strides(std::span<const int64_t> shape) {
   Shape strides(shape.size(), 1);
   int64_t n = 1;

@@ -18,6 +18,11 @@ int64_t checked_numel(std::span<const int64_t> shape);
 /// numel * size_of(dtype), for a numel that checked_numel has passed.
 int64_t bytes_of(int64_t numel, DType);
 
+/// a + b, a - b and a * b. Throw bad_argument on overflow.
+int64_t checked_sum(int64_t a, int64_t b);
+int64_t checked_difference(int64_t a, int64_t b);
+int64_t checked_product(int64_t a, int64_t b);
+
 Shape contiguous_strides(std::span<const int64_t> shape);
 bool is_contiguous(std::span<const int64_t> shape, std::span<const int64_t> strides);
 

@@ -141,6 +141,7 @@ class Context {
   Generator generator;
   std::vector<Warning> warnings;
   bool pointwise_fallback = false, broadcast_warning = false, keepdim_warning = false;  // `compat` switches
+  bool arange_float = false;                                                            // too
 
   /// Host and device memory of live tensors and graph nodes.
   int64_t bytes_used() const { return pool.used(); }

@@ -125,6 +125,7 @@ Result<SessionPtr> Service::open(const SessionOptions& asked) {
       cx.pointwise_fallback |= c == "pointwise_fallback";
       cx.broadcast_warning |= c == "broadcast_warning";
       cx.keepdim_warning |= c == "keepdim_warning";
+      cx.arange_float |= c == "arange_float";
     }
     core->on_close = [weak = std::weak_ptr(m.registry), &core = *core] {
       const auto registry = weak.lock();

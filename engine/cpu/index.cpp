@@ -15,8 +15,9 @@ namespace {
 constexpr int64_t kBlock = 8192;   // elements of a task
 constexpr int64_t kChunk = 65536;  // elements whose nonzeros are counted together
 
-/// The first value outside [-size, size) in row-major order is an error.
-void check_index(View v, int64_t size, int dim) {
+/// The first value outside [-size, size), or [0, size), in row-major order is an error.
+void check_index(View v, const LinearIndexParams& p, size_t k) {
+  const int64_t size = p.size[k], least = p.negative ? -size : 0;
   int64_t shape[kMaxDims];  // each value once
   for (int d = 0; d < v.ndim; ++d) shape[d] = v.strides[d] ? v.shape[d] : std::min<int64_t>(v.shape[d], 1);
   v.shape = shape;
@@ -27,12 +28,9 @@ void check_index(View v, int64_t size, int dim) {
     n.outer(i, 1, at);
     const auto value = [&](int64_t c) { return *reinterpret_cast<const int64_t*>(at[0] + c * n.stride[0][0]); };
     bool bad = false;
-    for (int64_t c = 0; c < n.size[0]; ++c) bad |= value(c) < -size || value(c) >= size;
+    for (int64_t c = 0; c < n.size[0]; ++c) bad |= value(c) < least || value(c) >= size;
     for (int64_t c = 0; bad; ++c) {
-      if (value(c) < -size || value(c) >= size) {
-        throw Error(Code::index_out_of_range, "index " + std::to_string(value(c)) + " is out of bounds for dimension " +
-                                                  std::to_string(dim) + " with size " + std::to_string(size));
-      }
+      if (value(c) < least || value(c) >= size) throw index_error(p, k, value(c));
     }
   }
 }
@@ -188,7 +186,7 @@ template <class T> std::vector<int64_t> counts(const Nest& n) {
 
 void linear_index(const Launch& l) {
   const auto& p = *static_cast<const LinearIndexParams*>(l.params);
-  for (size_t k = 0; k < l.in.size(); ++k) check_index(l.in[k], p.size[k], p.dim[k]);
+  for (size_t k = 0; k < l.in.size(); ++k) check_index(l.in[k], p, k);
   for (size_t k = 0; k < l.in.size(); ++k) {
     const Dimension d{p.size[k], p.stride[k]};
     const View views[] = {l.out[0], l.in[k], l.out[0]};

@@ -7,8 +7,10 @@
 
 #include <Random123/philox.h>
 
+#include <algorithm>
 #include <numbers>
 
+#include "engine/cpu/convert.h"
 #include "engine/cpu/dispatch.h"
 #include "engine/cpu/loop.h"
 #include "engine/cpu/pointwise-top.h"
@@ -110,6 +112,7 @@ HWY_EXPORT(normal_floats);
 
 constexpr int64_t kWords = 2048;  // of a block, in the first cache
 
+__extension__ typedef unsigned __int128 Wide;
 uint64_t pair(const uint32_t* w) { return w[0] | uint64_t{w[1]} << 32; }
 
 // How a block of words becomes numbers.
@@ -159,7 +162,68 @@ template <bool normal, class T> void fill_with(const View& out, const RandomPara
   }
 }
 
+template <class T> void whole_as(const View& out, const WholeParams& p) {
+  const int64_t n = out.numel(), block = kWords / 2, blocks = (n + block - 1) / block;
+  T* to = static_cast<T*>(out.data);
+#pragma omp parallel for schedule(static) if (n > kParallel / 4)
+  for (int64_t b = 0; b < blocks; ++b) {
+    alignas(64) uint32_t w[kWords];
+    const int64_t first = b * block, here = std::min(block, n - first);
+    HWY_DYNAMIC_DISPATCH(philox_words)
+    (p.random.seed, p.random.offset + static_cast<uint64_t>(b * (kWords / 4)), (here + 1) / 2, w);
+    for (int64_t i = 0; i < here; ++i) {
+      const uint64_t bits = pair(w + 2 * i);
+      const uint64_t x = p.range == 0 ? bits : static_cast<uint64_t>(Wide{bits} * p.range >> 64);
+      to[first + i] = converted<T>(static_cast<int64_t>(static_cast<uint64_t>(p.low) + x));
+    }
+  }
+}
+
+struct Numbered {
+  uint64_t key;
+  int64_t number;
+  bool operator<(const Numbered& o) const { return key < o.key || (key == o.key && number < o.number); }
+};
+
+/// By the upper 33 bits in three rounds, stable; what is equal there stands together and is few.
+void sort(Numbered* v, Numbered* other, int64_t n) {
+  constexpr int kBits = 11, kBuckets = 1 << kBits;
+  Numbered* const home = v;
+  for (int shift = 64 - 3 * kBits; shift < 64; shift += kBits) {
+    int64_t starts[kBuckets + 1] = {};
+    const auto bucket = [shift](const Numbered& x) { return x.key >> shift & (kBuckets - 1); };
+    for (int64_t i = 0; i < n; ++i) ++starts[bucket(v[i]) + 1];
+    for (int b = 0; b < kBuckets; ++b) starts[b + 1] += starts[b];
+    for (int64_t i = 0; i < n; ++i) other[starts[bucket(v[i])]++] = v[i];
+    std::swap(v, other);
+  }
+  std::copy_n(v, n, home);
+  for (int64_t i = 1; i < n; ++i) {
+    for (int64_t k = i; k > 0 && home[k] < home[k - 1]; --k) std::swap(home[k], home[k - 1]);
+  }
+}
+
 }  // namespace
+
+void whole(const Launch& l) {
+  with_type(l.out[0].dtype, [&](auto t) {
+    whole_as<typename decltype(t)::type>(l.out[0], *static_cast<const WholeParams*>(l.params));
+  });
+}
+
+void permutation(const Launch& l) {
+  const View& out = l.out[0];
+  const int64_t n = out.numel();
+  whole_as<int64_t>(out, {*static_cast<const RandomParams*>(l.params)});
+  auto *to = static_cast<int64_t*>(out.data), *room = static_cast<int64_t*>(l.out[1].data);
+  auto *order = reinterpret_cast<Numbered*>(room), *other = reinterpret_cast<Numbered*>(room + 2 * n);
+  for (int64_t i = 0; i < n; ++i) order[i] = {static_cast<uint64_t>(to[i]), i};
+  if (n < 4096)
+    std::sort(order, order + n);
+  else
+    sort(order, other, n);
+  for (int64_t i = 0; i < n; ++i) to[i] = order[i].number;
+}
 
 void uniform(const Launch& l) {
   with_floating(l.out[0].dtype, [&](auto t) {

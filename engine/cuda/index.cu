@@ -1,23 +1,22 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
-#include <string>
-
 #include "engine/cuda/device.h"
-#include "schema/error.h"
 
 namespace gradwire::engine::cuda {
 namespace {
 
-__global__ void first_bad(const Nest n, const int64_t size, unsigned long long* first) {
+__global__ void first_bad(const Nest n, const int64_t least, const int64_t size, unsigned long long* first) {
   for (int64_t i = first_element(); i < n.total; i += all_threads()) {
     const int64_t x = *reinterpret_cast<const int64_t*>(Place(n, i).at[0]);
-    if (x < -size || x >= size) atomicMin(first, static_cast<unsigned long long>(i));
+    if (x < least || x >= size) atomicMin(first, static_cast<unsigned long long>(i));
   }
 }
 
-/// The first value outside [-size, size) in row-major order is an error: one small copy to the host a kernel.
-void check_index(View v, int64_t size, int dim, void* stream) {
+/// The first value outside [-size, size), or [0, size), in row-major order is an error: one small copy to the host a
+/// kernel.
+void check_index(View v, const LinearIndexParams& p, size_t k, void* stream) {
+  const int64_t size = p.size[k], least = p.negative ? -size : 0;
   int64_t shape[kMaxDims];  // each value once
   for (int d = 0; d < v.ndim; ++d) shape[d] = v.strides[d] ? v.shape[d] : std::min<int64_t>(v.shape[d], 1);
   v.shape = shape;
@@ -25,7 +24,7 @@ void check_index(View v, int64_t size, int dim, void* stream) {
   if (n.total == 0) return;
   const Scratch flag(8, stream);
   check(cudaMemsetAsync(flag.as<void>(), 0xFF, 8, static_cast<cudaStream_t>(stream)), "clear");
-  start(first_bad, n.total, stream, n, size, flag.as<unsigned long long>());
+  start(first_bad, n.total, stream, n, least, size, flag.as<unsigned long long>());
   uint64_t first;
   copy_to_host(&first, flag.as<void>(), 8, stream);
   if (first == UINT64_MAX) return;
@@ -33,8 +32,7 @@ void check_index(View v, int64_t size, int dim, void* stream) {
   n.outer(static_cast<int64_t>(first), 0, at);
   int64_t bad;
   copy_to_host(&bad, at[0], 8, stream);
-  throw Error(Code::index_out_of_range, "index " + std::to_string(bad) + " is out of bounds for dimension " +
-                                            std::to_string(dim) + " with size " + std::to_string(size));
+  throw index_error(p, k, bad);
 }
 
 __global__ void index_each(const Nest n, const int64_t size, const int64_t stride, const bool add) {
@@ -138,7 +136,7 @@ template <class T> void count(const Nest& n, int64_t chunks, int64_t* starts, vo
 
 void linear_index(const Launch& l) {
   const auto& p = *static_cast<const LinearIndexParams*>(l.params);
-  for (size_t k = 0; k < l.in.size(); ++k) check_index(l.in[k], p.size[k], p.dim[k], l.stream);
+  for (size_t k = 0; k < l.in.size(); ++k) check_index(l.in[k], p, k, l.stream);
   for (size_t k = 0; k < l.in.size(); ++k) {
     const View views[] = {l.out[0], l.in[k]};
     const Nest n = nest_of(views);

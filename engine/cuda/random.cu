@@ -1,5 +1,7 @@
 #include <Random123/philox.h>
 
+#include <cub/device/device_radix_sort.cuh>
+
 #include "engine/cuda/device.h"
 
 // As engine/cpu/random.cpp: the same words; logarithms and cosines may differ in their last bits.
@@ -78,7 +80,46 @@ template <bool normal> void run(const Launch& l) {
   });
 }
 
+template <class T> __global__ void whole_each(T* to, const int64_t n, const WholeParams p) {
+  for (int64_t g = first_element(); 2 * g < n; g += all_threads()) {
+    const Words w = draw(p.random, static_cast<uint64_t>(g));
+    for (int k = 0; k < 2 && 2 * g + k < n; ++k) {
+      const uint64_t bits = pair(w, k), x = p.range == 0 ? bits : __umul64hi(bits, p.range);
+      to[2 * g + k] = converted<T>(static_cast<int64_t>(static_cast<uint64_t>(p.low) + x));
+    }
+  }
+}
+
+__global__ void number_each(int64_t* to, const int64_t n) {
+  for (int64_t i = first_element(); i < n; i += all_threads()) to[i] = i;
+}
+
 }  // namespace
+
+void whole(const Launch& l) {
+  with_type(l.out[0].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const int64_t n = l.out[0].numel();
+    start(whole_each<T>, n, l.stream, static_cast<T*>(l.out[0].data), n, *static_cast<const WholeParams*>(l.params));
+  });
+}
+
+void permutation(const Launch& l) {
+  const int64_t n = l.out[0].numel();
+  if (n == 0) return;
+  const auto stream = static_cast<cudaStream_t>(l.stream);
+  auto *keys = static_cast<uint64_t*>(l.out[1].data), *sorted = keys + n;
+  auto* numbers = reinterpret_cast<int64_t*>(sorted + n);
+  WholeParams p;
+  p.random = *static_cast<const RandomParams*>(l.params);
+  start(whole_each<int64_t>, n, l.stream, reinterpret_cast<int64_t*>(keys), n, p);
+  start(number_each, n, l.stream, numbers, n);
+  auto* out = static_cast<int64_t*>(l.out[0].data);
+  size_t bytes = 0;
+  check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted, numbers, out, n, 0, 64, stream), "sort");
+  const Scratch room(bytes, l.stream);
+  check(cub::DeviceRadixSort::SortPairs(room.as<void>(), bytes, keys, sorted, numbers, out, n, 0, 64, stream), "sort");
+}
 
 void uniform(const Launch& l) { run<false>(l); }
 void normal(const Launch& l) { run<true>(l); }

@@ -17,7 +17,8 @@ std::string operators_text() {
   std::string body = "{\"operators\":[";
   for (const engine::OpRow& row : engine::catalogue()) {
     std::string signature = row.def->sig;
-    if (row.inplace) signature.insert(signature.find('('), "_");
+    const bool derived = row.inplace && row.def->inplace;
+    if (derived) signature.insert(signature.find_first_of(".("), "_");
     if (body.back() != '[') body += ',';
     body += "{\"index\":" + std::to_string(row.id) + ",\"name\":";
     write_text(body, row.sig.name);
@@ -26,9 +27,9 @@ std::string operators_text() {
     body += ",\"signature\":";
     write_text(body, signature);
     body += ",\"doc\":";
-    write_text(body, row.inplace ? "In-place form of `" + row.sig.name.substr(0, row.sig.name.size() - 1) + "`."
-                                 : std::string(row.def->doc));
-    body += row.inplace ? ",\"inplace\":true}" : ",\"inplace\":false}";
+    write_text(body, derived ? "In-place form of `" + row.sig.name.substr(0, row.sig.name.size() - 1) + "`."
+                             : std::string(row.def->doc));
+    body += derived ? ",\"inplace\":true}" : ",\"inplace\":false}";
   }
   return body += "]}";
 }
