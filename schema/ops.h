@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 17137856762372206821ull;
-inline constexpr int kOperators = 72;
+inline constexpr uint64_t kCatalogueHash = 9267419910890052861ull;
+inline constexpr int kOperators = 99;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -54,6 +54,33 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "index_put",
     "index_put_",
     "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "vdot",
+    "inner",
+    "outer",
+    "ger",
+    "addmm",
+    "addmm_",
+    "addmv",
+    "addmv_",
+    "addr",
+    "addr_",
+    "addbmm",
+    "addbmm_",
+    "baddbmm",
+    "baddbmm_",
+    "linear",
+    "einsum",
+    "tensordot",
+    "tensordot.lists",
+    "tensordot.pair",
+    "kron",
+    "matrix_power",
+    "cross",
+    "trace",
     "log_softmax",
     "nll_pick",
     "nll_spread",
@@ -130,36 +157,63 @@ inline constexpr uint16_t index_backward = 38;
 inline constexpr uint16_t index_put = 39;
 inline constexpr uint16_t index_put_ = 40;
 inline constexpr uint16_t matmul = 41;
-inline constexpr uint16_t log_softmax = 42;
-inline constexpr uint16_t nll_pick = 43;
-inline constexpr uint16_t nll_spread = 44;
-inline constexpr uint16_t nll_loss = 45;
-inline constexpr uint16_t zeros = 46;
-inline constexpr uint16_t ones = 47;
-inline constexpr uint16_t full = 48;
-inline constexpr uint16_t zeros_like = 49;
-inline constexpr uint16_t ones_like = 50;
-inline constexpr uint16_t rand = 51;
-inline constexpr uint16_t randn = 52;
-inline constexpr uint16_t manual_seed = 53;
-inline constexpr uint16_t clone = 54;
-inline constexpr uint16_t contiguous = 55;
-inline constexpr uint16_t cast = 56;
-inline constexpr uint16_t to = 57;
-inline constexpr uint16_t copy = 58;
-inline constexpr uint16_t copy_ = 59;
-inline constexpr uint16_t fill = 60;
-inline constexpr uint16_t fill_ = 61;
-inline constexpr uint16_t zero = 62;
-inline constexpr uint16_t zero_ = 63;
-inline constexpr uint16_t detach = 64;
-inline constexpr uint16_t data = 65;
-inline constexpr uint16_t requires_grad_ = 66;
-inline constexpr uint16_t retain_grad = 67;
-inline constexpr uint16_t set_grad = 68;
-inline constexpr uint16_t zero_grad = 69;
-inline constexpr uint16_t backward = 70;
-inline constexpr uint16_t grad = 71;
+inline constexpr uint16_t mm = 42;
+inline constexpr uint16_t bmm = 43;
+inline constexpr uint16_t mv = 44;
+inline constexpr uint16_t dot = 45;
+inline constexpr uint16_t vdot = 46;
+inline constexpr uint16_t inner = 47;
+inline constexpr uint16_t outer = 48;
+inline constexpr uint16_t ger = 49;
+inline constexpr uint16_t addmm = 50;
+inline constexpr uint16_t addmm_ = 51;
+inline constexpr uint16_t addmv = 52;
+inline constexpr uint16_t addmv_ = 53;
+inline constexpr uint16_t addr = 54;
+inline constexpr uint16_t addr_ = 55;
+inline constexpr uint16_t addbmm = 56;
+inline constexpr uint16_t addbmm_ = 57;
+inline constexpr uint16_t baddbmm = 58;
+inline constexpr uint16_t baddbmm_ = 59;
+inline constexpr uint16_t linear = 60;
+inline constexpr uint16_t einsum = 61;
+inline constexpr uint16_t tensordot = 62;
+inline constexpr uint16_t tensordot_lists = 63;
+inline constexpr uint16_t tensordot_pair = 64;
+inline constexpr uint16_t kron = 65;
+inline constexpr uint16_t matrix_power = 66;
+inline constexpr uint16_t cross = 67;
+inline constexpr uint16_t trace = 68;
+inline constexpr uint16_t log_softmax = 69;
+inline constexpr uint16_t nll_pick = 70;
+inline constexpr uint16_t nll_spread = 71;
+inline constexpr uint16_t nll_loss = 72;
+inline constexpr uint16_t zeros = 73;
+inline constexpr uint16_t ones = 74;
+inline constexpr uint16_t full = 75;
+inline constexpr uint16_t zeros_like = 76;
+inline constexpr uint16_t ones_like = 77;
+inline constexpr uint16_t rand = 78;
+inline constexpr uint16_t randn = 79;
+inline constexpr uint16_t manual_seed = 80;
+inline constexpr uint16_t clone = 81;
+inline constexpr uint16_t contiguous = 82;
+inline constexpr uint16_t cast = 83;
+inline constexpr uint16_t to = 84;
+inline constexpr uint16_t copy = 85;
+inline constexpr uint16_t copy_ = 86;
+inline constexpr uint16_t fill = 87;
+inline constexpr uint16_t fill_ = 88;
+inline constexpr uint16_t zero = 89;
+inline constexpr uint16_t zero_ = 90;
+inline constexpr uint16_t detach = 91;
+inline constexpr uint16_t data = 92;
+inline constexpr uint16_t requires_grad_ = 93;
+inline constexpr uint16_t retain_grad = 94;
+inline constexpr uint16_t set_grad = 95;
+inline constexpr uint16_t zero_grad = 96;
+inline constexpr uint16_t backward = 97;
+inline constexpr uint16_t grad = 98;
 }  // namespace op
 
 template <Handle T>
@@ -505,6 +559,275 @@ template <Handle T>
 T matmul(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::matmul, at, args);
+}
+
+template <Handle T>
+T mm(const T& self, As<T, const T&> mat2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat2)};
+  return self.maker().one(op::mm, at, args);
+}
+
+template <Handle T>
+T bmm(const T& self, As<T, const T&> mat2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat2)};
+  return self.maker().one(op::bmm, at, args);
+}
+
+template <Handle T>
+T mv(const T& self, As<T, const T&> vec, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec)};
+  return self.maker().one(op::mv, at, args);
+}
+
+template <Handle T>
+T dot(const T& self, As<T, const T&> tensor, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor)};
+  return self.maker().one(op::dot, at, args);
+}
+
+template <Handle T>
+T vdot(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::vdot, at, args);
+}
+
+template <Handle T>
+T inner(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::inner, at, args);
+}
+
+template <Handle T>
+T outer(const T& self, As<T, const T&> vec2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec2)};
+  return self.maker().one(op::outer, at, args);
+}
+
+template <Handle T>
+T ger(const T& self, As<T, const T&> vec2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec2)};
+  return self.maker().one(op::ger, at, args);
+}
+
+struct addmm_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addmm(const T& self, As<T, const T&> mat1, As<T, const T&> mat2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat1), to_value<T>(mat2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addmm, at, args);
+}
+template <Handle T>
+T addmm(const T& self, const std::type_identity_t<T>& mat1, const std::type_identity_t<T>& mat2, addmm_options o, std::source_location at = std::source_location::current()) {
+  return addmm(self, mat1, mat2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addmm_(const T& self, As<T, const T&> mat1, As<T, const T&> mat2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat1), to_value<T>(mat2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addmm_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addmm_(const T& self, const std::type_identity_t<T>& mat1, const std::type_identity_t<T>& mat2, addmm_options o, std::source_location at = std::source_location::current()) {
+  return addmm_(self, mat1, mat2, o.beta, o.alpha, at);
+}
+
+struct addmv_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addmv(const T& self, As<T, const T&> mat, As<T, const T&> vec, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat), to_value<T>(vec), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addmv, at, args);
+}
+template <Handle T>
+T addmv(const T& self, const std::type_identity_t<T>& mat, const std::type_identity_t<T>& vec, addmv_options o, std::source_location at = std::source_location::current()) {
+  return addmv(self, mat, vec, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addmv_(const T& self, As<T, const T&> mat, As<T, const T&> vec, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat), to_value<T>(vec), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addmv_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addmv_(const T& self, const std::type_identity_t<T>& mat, const std::type_identity_t<T>& vec, addmv_options o, std::source_location at = std::source_location::current()) {
+  return addmv_(self, mat, vec, o.beta, o.alpha, at);
+}
+
+struct addr_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addr(const T& self, As<T, const T&> vec1, As<T, const T&> vec2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec1), to_value<T>(vec2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addr, at, args);
+}
+template <Handle T>
+T addr(const T& self, const std::type_identity_t<T>& vec1, const std::type_identity_t<T>& vec2, addr_options o, std::source_location at = std::source_location::current()) {
+  return addr(self, vec1, vec2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addr_(const T& self, As<T, const T&> vec1, As<T, const T&> vec2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec1), to_value<T>(vec2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addr_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addr_(const T& self, const std::type_identity_t<T>& vec1, const std::type_identity_t<T>& vec2, addr_options o, std::source_location at = std::source_location::current()) {
+  return addr_(self, vec1, vec2, o.beta, o.alpha, at);
+}
+
+struct addbmm_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addbmm(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addbmm, at, args);
+}
+template <Handle T>
+T addbmm(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, addbmm_options o, std::source_location at = std::source_location::current()) {
+  return addbmm(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addbmm_(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addbmm_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addbmm_(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, addbmm_options o, std::source_location at = std::source_location::current()) {
+  return addbmm_(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+struct baddbmm_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T baddbmm(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::baddbmm, at, args);
+}
+template <Handle T>
+T baddbmm(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) {
+  return baddbmm(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& baddbmm_(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::baddbmm_, at, args);
+  return self;
+}
+template <Handle T>
+const T& baddbmm_(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) {
+  return baddbmm_(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+template <class T>
+struct linear_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+};
+template <Handle T>
+T linear(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias)};
+  return input.maker().one(op::linear, at, args);
+}
+template <Handle T>
+T linear(const T& input, const std::type_identity_t<T>& weight, linear_options<T> o, std::source_location at = std::source_location::current()) {
+  return linear(input, weight, o.bias, at);
+}
+
+template <Handle T>
+T einsum(std::span<const T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(operands), to_value<T>(equation)};
+  return maker_of(operands, "einsum").one(op::einsum, at, args);
+}
+template <Handle T>
+T einsum(std::initializer_list<T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  return einsum(std::span<const T>(operands.begin(), operands.size()), equation, at);
+}
+template <Handle T>
+T einsum(const std::vector<T>& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  return einsum(std::span<const T>(operands), equation, at);
+}
+template <Handle T>
+T einsum(const T& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  return einsum(std::span<const T>(&operands, 1), equation, at);
+}
+
+struct tensordot_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dims = 2;
+};
+template <Handle T>
+T tensordot(const T& a, As<T, const T&> b, As<T, int64_t> dims = 2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(a), to_value<T>(b), to_value<T>(dims)};
+  return a.maker().one(op::tensordot, at, args);
+}
+template <Handle T>
+T tensordot(const T& a, const std::type_identity_t<T>& b, tensordot_options o, std::source_location at = std::source_location::current()) {
+  return tensordot(a, b, o.dims, at);
+}
+
+template <Handle T>
+T tensordot(const T& self, As<T, const T&> other, As<T, Ints> dims_self, As<T, Ints> dims_other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(dims_self), to_value<T>(dims_other)};
+  return self.maker().one(op::tensordot_lists, at, args);
+}
+
+template <Handle T>
+T tensordot(const T& a, As<T, const T&> b, As<T, Indices<T>> dims, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(a), to_value<T>(b), to_value<T>(dims)};
+  return a.maker().one(op::tensordot_pair, at, args);
+}
+
+template <Handle T>
+T kron(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::kron, at, args);
+}
+
+template <Handle T>
+T matrix_power(const T& self, As<T, int64_t> n, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(n)};
+  return self.maker().one(op::matrix_power, at, args);
+}
+
+struct cross_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+};
+template <Handle T>
+T cross(const T& self, As<T, const T&> other, As<T, std::optional<int64_t>> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(dim)};
+  return self.maker().one(op::cross, at, args);
+}
+template <Handle T>
+T cross(const T& self, const std::type_identity_t<T>& other, cross_options o, std::source_location at = std::source_location::current()) {
+  return cross(self, other, o.dim, at);
+}
+
+template <Handle T>
+T trace(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::trace, at, args);
 }
 
 struct log_softmax_options {
@@ -1107,6 +1430,119 @@ class Methods {
   }
   T matmul(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::matmul(self(), other, at);
+  }
+  T mm(const T& mat2, std::source_location at = std::source_location::current()) const {
+    return gradwire::mm(self(), mat2, at);
+  }
+  T bmm(const T& mat2, std::source_location at = std::source_location::current()) const {
+    return gradwire::bmm(self(), mat2, at);
+  }
+  T mv(const T& vec, std::source_location at = std::source_location::current()) const {
+    return gradwire::mv(self(), vec, at);
+  }
+  T dot(const T& tensor, std::source_location at = std::source_location::current()) const {
+    return gradwire::dot(self(), tensor, at);
+  }
+  T vdot(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::vdot(self(), other, at);
+  }
+  T inner(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::inner(self(), other, at);
+  }
+  T outer(const T& vec2, std::source_location at = std::source_location::current()) const {
+    return gradwire::outer(self(), vec2, at);
+  }
+  T ger(const T& vec2, std::source_location at = std::source_location::current()) const {
+    return gradwire::ger(self(), vec2, at);
+  }
+  template <class = void>
+  T addmm(const T& mat1, const T& mat2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm(self(), mat1, mat2, beta, alpha, at);
+  }
+  T addmm(const T& mat1, const T& mat2, addmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm(self(), mat1, mat2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addmm_(const T& mat1, const T& mat2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm_(self(), mat1, mat2, beta, alpha, at);
+  }
+  const T& addmm_(const T& mat1, const T& mat2, addmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm_(self(), mat1, mat2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T addmv(const T& mat, const T& vec, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv(self(), mat, vec, beta, alpha, at);
+  }
+  T addmv(const T& mat, const T& vec, addmv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv(self(), mat, vec, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addmv_(const T& mat, const T& vec, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv_(self(), mat, vec, beta, alpha, at);
+  }
+  const T& addmv_(const T& mat, const T& vec, addmv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv_(self(), mat, vec, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T addr(const T& vec1, const T& vec2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr(self(), vec1, vec2, beta, alpha, at);
+  }
+  T addr(const T& vec1, const T& vec2, addr_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr(self(), vec1, vec2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addr_(const T& vec1, const T& vec2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr_(self(), vec1, vec2, beta, alpha, at);
+  }
+  const T& addr_(const T& vec1, const T& vec2, addr_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr_(self(), vec1, vec2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T addbmm(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm(self(), batch1, batch2, beta, alpha, at);
+  }
+  T addbmm(const T& batch1, const T& batch2, addbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addbmm_(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm_(self(), batch1, batch2, beta, alpha, at);
+  }
+  const T& addbmm_(const T& batch1, const T& batch2, addbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm_(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T baddbmm(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm(self(), batch1, batch2, beta, alpha, at);
+  }
+  T baddbmm(const T& batch1, const T& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& baddbmm_(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm_(self(), batch1, batch2, beta, alpha, at);
+  }
+  const T& baddbmm_(const T& batch1, const T& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm_(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  T tensordot(const T& other, Ints dims_self, Ints dims_other, std::source_location at = std::source_location::current()) const {
+    return gradwire::tensordot(self(), other, dims_self, dims_other, at);
+  }
+  T kron(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::kron(self(), other, at);
+  }
+  T matrix_power(int64_t n, std::source_location at = std::source_location::current()) const {
+    return gradwire::matrix_power(self(), n, at);
+  }
+  template <class = void>
+  T cross(const T& other, std::optional<int64_t> dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::cross(self(), other, dim, at);
+  }
+  T cross(const T& other, cross_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::cross(self(), other, o.dim, at);
+  }
+  T trace(std::source_location at = std::source_location::current()) const {
+    return gradwire::trace(self(), at);
   }
   template <class = void>
   T log_softmax(int64_t dim, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
