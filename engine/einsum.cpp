@@ -171,6 +171,7 @@ namespace {
 struct Term {
   Tensor tensor;
   Labels labels;
+  bool summed = false;  // alone: whole numbers are int64 since then
 };
 
 // Labels that stand twice for one operand mean its diagonal.
@@ -227,8 +228,8 @@ Tensor in_order(const Term& t, const Labels& labels) {
   return permute(t.tensor, order);
 }
 
-// Sums over the labels that `gone` says; in their own dtype, also where `sum` would widen it.
-template <class F> void reduce(Term& t, bool keep_dtype, F gone) {
+// Sums over the labels that `gone` says.
+template <class F> void reduce(Term& t, F gone) {
   Shape dims;
   Labels left;
   for (size_t d = 0; d < t.labels.size(); ++d) {
@@ -238,8 +239,8 @@ template <class F> void reduce(Term& t, bool keep_dtype, F gone) {
       left.push_back(t.labels[d]);
   }
   if (dims.empty()) return;
-  t.tensor = keep_dtype ? sum(t.tensor, dims, false, t.tensor.dtype()) : sum(t.tensor, dims);
-  t.labels = std::move(left);
+  t.tensor = sum(t.tensor, dims);
+  t.labels = std::move(left), t.summed = true;
 }
 
 Labels joined(std::initializer_list<const Labels*> parts) {
@@ -262,7 +263,7 @@ Term multiply(const Term& x, const Term& y, std::span<const int64_t> sizes, cons
     for (const uint8_t label : labels) s.push_back(sizes[label]);
     return s;
   };
-  Term out{{}, joined({&batch, &left, &right})};
+  Term out{{}, joined({&batch, &left, &right}), x.summed || y.summed};
   const Shape full = shape_of(out.labels);
   if (over.empty()) {
     Shape a = shape_of(batch), b = a;
@@ -285,8 +286,16 @@ Term multiply(const Term& x, const Term& y, std::span<const int64_t> sizes, cons
   const auto matrix = [](const Tensor& t, const Shape& shape) {
     return std::ranges::equal(t.shape(), std::span<const int64_t>(shape)) ? t : reshape(t, shape);
   };
-  const Tensor p = matmul(matrix(in_order(x, joined({&batch, &left, &over})), a),
-                          matrix(in_order(y, joined({&batch, &over, &right})), b));
+  Tensor p = matrix(in_order(x, joined({&batch, &left, &over})), a),
+         q = matrix(in_order(y, joined({&batch, &over, &right})), b);
+  if (out.summed && !is_floating(p.dtype()) && !is_floating(q.dtype())) {
+    p = to(p, DType::int64), q = to(q, DType::int64);
+  }
+  if (p.dtype() != q.dtype()) {
+    throw Error(Code::dtype_mismatch,
+                std::string("expected scalar type ") + row(p.dtype()).torch + " but found " + row(q.dtype()).torch);
+  }
+  p = matmul(p, q);
   out.tensor = std::ranges::equal(p.shape(), std::span<const int64_t>(full)) ? p : view(p, full);
   return out;
 }
@@ -309,7 +318,7 @@ Tensor contract(Context&, std::string_view equation, std::span<const Tensor> ope
     join_sizes(terms[k], k, sizes);
   }
   if (terms.size() == 1) {
-    reduce(terms[0], false, [&](int label) { return !contains(e.out, label); });
+    reduce(terms[0], [&](int label) { return !contains(e.out, label); });
     return in_order(terms[0], e.out);
   }
 
@@ -333,7 +342,7 @@ Tensor contract(Context&, std::string_view equation, std::span<const Tensor> ope
   for (const Term& t : terms) {
     for (const uint8_t label : t.labels) ++uses[label];
   }
-  for (Term& t : terms) reduce(t, true, [&](int label) { return uses[label] == 1; });
+  for (Term& t : terms) reduce(t, [&](int label) { return uses[label] == 1; });
   while (terms.size() > 1) {
     std::vector<Labels> labels;
     for (const Term& t : terms) labels.push_back(t.labels);

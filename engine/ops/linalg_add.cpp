@@ -106,11 +106,9 @@ Tensor addmv(const Call& c) {
 Tensor addr(const Call& c) {
   const Tensor &self = c.tensor(0), &a = c.tensor(1), &b = c.tensor(2);
   check_vector(a, "addr", "vec1"), check_vector(b, "addr", "vec2");
-  Promotion p;
-  for (int i = 0; i < 3; ++i) p.add(c.tensor(i));
-  const DType t = p.result();
-  check_factor(c.scalar(3), "beta", t), check_factor(c.scalar(4), "alpha", t);
+  const DType t = promote(promote(self.dtype(), a.dtype()), b.dtype());  // self counts as the matrix it expands to
   check_expands(self, {a.size(0), b.size(0)});
+  check_factor(c.scalar(3), "beta", t), check_factor(c.scalar(4), "alpha", t);
   return weighted(c.cx, to(self, t), c.scalar(3), outer(to(a, t), to(b, t)), c.scalar(4));
 }
 
@@ -157,7 +155,7 @@ Tensor linear(const Call& c) {
   const Tensor& bias = c.tensor(2);
   const bool rows = x.ndim() == 2 || x.ndim() == 3;  // PyTorch's addmm, which sees three dims as two
   if (rows && w.ndim() == 1) throw Error(Code::shape_mismatch, "mat2 must be a matrix, got 1-D tensor");
-  check_self_dtype(bias, w);
+  if (rows) check_self_dtype(bias, w);
   const Tensor out = matmul(x, turned);
   if (!rows || broadcasts_to(bias.shape(), Shape{w.size(0)})) return add_(out, bias);
   const Shape flat{checked_numel(x.shape().first(x.shape().size() - 1)), w.size(0)};

@@ -137,7 +137,7 @@ Tensor matrix_power(const Call& c) {
       ++strides[strides.size() - 1];
       c.cx.copy(c.cx.alias(out, shape, strides, 0), c.cx.full(shape, 1, x.dtype()));
     }
-    return out;
+    return c.cx.grad_mode && x.requires_grad() ? add(fill(x, 0), out) : out;  // its gradient is there, and zero
   }
   if (n == 1) return gradwire::clone(x);
   Tensor power = x, out;
@@ -160,8 +160,8 @@ Tensor cross(const Call& c) {
   }
   const int64_t p = a.ndim() ? a.size(dim) : 1, q = a.ndim() ? b.size(dim) : 1;
   if (p != 3 || q != 3) {
-    throw Error(Code::shape_mismatch, "linalg.cross: inputs dimension " + number(dim) + " must have length 3. Got " +
-                                          number(p) + " and " + number(q));
+    throw Error(Code::shape_mismatch, "linalg.cross: inputs dimension " + number(c.has(2) ? c.integer(2) : dim) +
+                                          " must have length 3. Got " + number(p) + " and " + number(q));
   }
   check_same_dtype(a, b);
   if (a.dtype() == DType::boolean) throw Error(Code::dtype_mismatch, "\"cross\" not implemented for 'Bool'");

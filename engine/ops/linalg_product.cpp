@@ -147,14 +147,14 @@ Grads product_vjp(const Vjp& g) {
     dout = unsqueezed(dout, dout.ndim());
   Grads d;
   if (g.needs(0)) {
-    const Tensor right = b == 1 ? view(g.in(1), {1, -1}) : transpose(g.in(1), -1, -2);
+    const Tensor right = b == 1 ? view(g.in(1), {1, g.shape(1)[0]}) : transpose(g.in(1), -1, -2);
     d.at[0] = matmul(dout, right);  // summed over broadcast batches; a row's extra dim goes the same way
   }
   if (g.needs(1)) {
-    const Tensor left = a == 1 ? view(g.in(0), {-1, 1}) : transpose(g.in(0), -1, -2);
+    const Tensor left = a == 1 ? view(g.in(0), {g.shape(0)[0], 1}) : transpose(g.in(0), -1, -2);
     if (b <= 2 && a > 2) {  // one matrix for all batches: the batches are one long sum
-      const int64_t k = g.shape(0).back(), n = dout.shape().back();
-      d.at[1] = matmul(transpose(reshape(g.in(0), {-1, k}), 0, 1), reshape(dout, {-1, n}));
+      const int64_t rows = checked_numel(g.shape(0).first(a - 1)), k = g.shape(0).back(), n = dout.shape().back();
+      d.at[1] = matmul(transpose(reshape(g.in(0), {rows, k}), 0, 1), reshape(dout, {rows, n}));
     } else {
       d.at[1] = matmul(left, dout);
     }
