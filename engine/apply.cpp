@@ -247,6 +247,16 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
   const Tensor self = *args[0].tensors;
   wants_grad(row, args);  // brings views up to date
   check_inplace(cx, row, self);
+  if (row.def->compose) {  // computed whole, then copied
+    const Tensor made = std::move(row.def->compose(Call(cx, row, args)).at[0]);
+    if (!std::ranges::equal(made.shape(), self.shape())) {
+      throw refuse(row, Code::shape_mismatch,
+                   "output with shape " + to_string(self.shape()) + " doesn't match the broadcast shape " +
+                       to_string(made.shape()));
+    }
+    check_cast(row, made.dtype(), self.dtype());
+    return copy_(self, made);
+  }
   if (cx.grad_mode) inherit_history(self);
   const bool recording = wants_grad(row, args) && cx.grad_mode && row.def->vjp;
   if (row.def->pointwise > 0) {

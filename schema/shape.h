@@ -86,11 +86,12 @@ class Shape {
   int64_t inline_[kInline] = {};
 };
 
-/// "[2, 3]", as PyTorch's messages write sizes.
+/// "[2, 3]", as PyTorch's messages write sizes; of more than a tensor can have, the first ones.
 inline std::string to_string(std::span<const int64_t> s) {
+  constexpr size_t kShown = 2 * kMaxDims;
   std::string text = "[";
-  for (size_t i = 0; i < s.size(); ++i) text += (i ? ", " : "") + std::to_string(s[i]);
-  return text += "]";
+  for (size_t i = 0; i < std::min(s.size(), kShown); ++i) text += (i ? ", " : "") + std::to_string(s[i]);
+  return text += s.size() > kShown ? ", ...]" : "]";
 }
 
 }  // namespace gradwire

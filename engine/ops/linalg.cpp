@@ -1,130 +1,235 @@
 // Products of matrices.
+#include "engine/ops/linalg.h"
+
 #include "engine/apply.h"
-#include "engine/kernels.h"
+#include "engine/einsum.h"
 #include "engine/registry.h"
-#include "engine/rules.h"
-#include "engine/shape.h"
 #include "schema/ops.h"
 
 namespace gradwire::engine {
 namespace {
 
-Tensor product(const Call& c) {
-  const Tensor &a = c.tensor(0), &b = c.tensor(1);
-  if (a.ndim() == 0 || b.ndim() == 0) {
-    throw Error(Code::shape_mismatch, "both arguments to matmul need to be at least 1D, but they are " +
-                                          std::to_string(a.ndim()) + "D and " + std::to_string(b.ndim()) + "D");
+// A vector by a vector.
+Tensor dot(const Tensor& a, const Tensor& b) {
+  if (a.ndim() != 1 || b.ndim() != 1) {
+    throw Error(Code::shape_mismatch, "1D tensors expected, but got " + std::to_string(a.ndim()) + "D and " +
+                                          std::to_string(b.ndim()) + "D tensors");
   }
-  if (a.dtype() != b.dtype()) {
-    auto low = [](DType t) {
-      return std::string(t == DType::float32    ? "float"
-                         : t == DType::float64  ? "double"
-                         : t == DType::float16  ? "c10::Half"
-                         : t == DType::bfloat16 ? "c10::BFloat16"
-                                                : name(t));
-    };
-    throw Error(Code::dtype_mismatch,
-                "expected m1 and m2 to have the same dtype, but got: " + low(a.dtype()) + " != " + low(b.dtype()));
-  }
-  // A vector is a row on the left and a column on the right.
-  Shape sa(a.shape()), ta(a.strides()), sb(b.shape()), tb(b.strides());
-  const bool row = a.ndim() == 1, column = b.ndim() == 1;
-  if (row) sa.insert(0, 1), ta.insert(0, 0);
-  if (column) sb.push_back(1), tb.push_back(0);
-  const int64_t m = sa[sa.size() - 2], k = sa.back(), n = sb.back();
-  if (k != sb[sb.size() - 2]) {
-    if (row && column) {
-      throw Error(Code::shape_mismatch, "inconsistent tensor size, expected tensor " + to_string(a.shape()) +
-                                            " and src " + to_string(b.shape()) +
-                                            " to have the same number of elements, but got " + std::to_string(k) +
-                                            " and " + std::to_string(sb[0]) + " elements respectively");
-    }
-    throw Error(Code::shape_mismatch, "mat1 and mat2 shapes cannot be multiplied (" + std::to_string(m) + "x" +
-                                          std::to_string(k) + " and " + std::to_string(sb[sb.size() - 2]) + "x" +
-                                          std::to_string(n) + ")");
-  }
-  auto batch = [](const Shape& s) { return std::span<const int64_t>(s).first(s.size() - 2); };
-  Shape wide = broadcast_shapes(batch(sa), batch(sb));
-  const size_t batches = wide.size();
-  Shape out_shape = wide;
-  if (!row) out_shape.push_back(m);
-  if (!column) out_shape.push_back(n);
-  const Tensor out = c.cx.empty(out_shape, a.dtype());
-  if (out.numel() == 0) return out;
-  auto spread = [&](const Shape& shape, const Shape& strides, Shape& to, Shape& steps) {
-    to = wide;
-    steps = Shape(batches, 0);
-    expand_strides(batch(shape), std::span<const int64_t>(strides).first(shape.size() - 2), wide, steps.data());
-    for (int d = 2; d > 0; --d) to.push_back(shape[shape.size() - d]), steps.push_back(strides[shape.size() - d]);
-  };
-  Shape shape_a, steps_a, shape_b, steps_b, shape_o = wide, steps_o;
-  spread(sa, ta, shape_a, steps_a);
-  spread(sb, tb, shape_b, steps_b);
-  shape_o.push_back(m), shape_o.push_back(n);
-  steps_o = contiguous_strides(shape_o);
-  auto view = [batches](const Tensor& t, const Shape& shape, const Shape& steps) {
-    return View{t.data(), shape.data(), steps.data(), static_cast<int32_t>(batches + 2), t.dtype()};
-  };
-  // Batches of one matrix on the right are one tall matrix.
-  if (batches > 0 && sb.size() == 2 && a->contiguous) {
-    const Shape tall_a{a.numel() / std::max<int64_t>(k, 1), k}, tall_o{out.numel() / n, n};
-    if (k > 0) {
-      const Shape ra = contiguous_strides(tall_a), ro = contiguous_strides(tall_o);
-      launch(c.cx, GW_KERNEL(matmul), {{out.data(), tall_o.data(), ro.data(), 2, out.dtype()}},
-             {{a.data(), tall_a.data(), ra.data(), 2, a.dtype()}, {b.data(), sb.data(), tb.data(), 2, b.dtype()}});
-      return out;
-    }
-  }
-  launch(c.cx, GW_KERNEL(matmul), {view(out, shape_o, steps_o)},
-         {view(a, shape_a, steps_a), view(b, shape_b, steps_b)});
-  return out;
+  return matmul(a, b);
 }
 
-Tensor unsqueezed(const Tensor& t, int64_t at) {
-  Shape s(t.shape());
-  s.insert(static_cast<size_t>(at), 1);
-  return view(t, s);
+Tensor outer(const Tensor& a, const Tensor& b) {
+  linalg::check_vector(a, "outer", "self"), linalg::check_vector(b, "outer", "vec2");
+  return linalg::outer(a, b);
 }
 
 constexpr OpDef kRows[] = {
     {
         .sig = "matmul(Tensor self, Tensor other) -> Tensor",
         .doc = "The matrix product. A vector is a row on the left and a column on the right; dims before the last two "
-               "are batches "
-               "that broadcast. One dtype; halves add up in float32.",
-        .compute = [](const Call& c) -> Results { return product(c); },
+               "are batches that broadcast. One dtype; halves add up in float32.",
+        .compute = [](const Call& c) -> Results { return linalg::product(c); },
         .saves = {in(0).when(1), in(1).when(0)},
-        .vjp = [](const Vjp& g) -> Grads {
-          const size_t a = g.shape(0).size(), b = g.shape(1).size();
-          Tensor dout = g.dout();
-          if (a == 1 && b == 1)
-            dout = view(dout, {1, 1});
-          else if (a == 1)
-            dout = unsqueezed(dout, dout.ndim() - 1);
-          else if (b == 1)
-            dout = unsqueezed(dout, dout.ndim());
-          Grads d;
-          if (g.needs(0)) {
-            const Tensor right = b == 1 ? view(g.in(1), {1, -1}) : transpose(g.in(1), -1, -2);
-            d.at[0] = matmul(dout, right);  // summed over broadcast batches; a row's extra dim goes the same way
-          }
-          if (g.needs(1)) {
-            const Tensor left = a == 1 ? view(g.in(0), {-1, 1}) : transpose(g.in(0), -1, -2);
-            if (b <= 2 && a > 2) {  // one matrix for all batches: the batches are one long sum
-              const int64_t k = g.shape(0).back(), n = dout.shape().back();
-              d.at[1] = matmul(transpose(reshape(g.in(0), {-1, k}), 0, 1), reshape(dout, {-1, n}));
-            } else {
-              d.at[1] = matmul(left, dout);
-            }
-            if (b == 1)
-              d.at[1] = view(gradwire::contiguous(d.at[1]), Ints(d.at[1].shape().first(d.at[1].shape().size() - 1)));
-          }
-          return d;
-        },
+        .vjp = linalg::product_vjp,
         .examples = {{"[[1., 2.], [3., 4.]]; [[1., 0.], [0., 2.]]", "[[1., 4.], [3., 8.]]"},
                      {"[1., 2.]; [3., 4.]", "11."}},
         .samples = {"f(2, 3); f(3, 2)", "f(3); f(3)", "f(3); f(3, 2)", "f(2, 3); f(3)", "f(2, 2, 3); f(3, 2)",
                     "f(2, 1, 2, 3); f(3, 3, 2)", "f(2, 2, 3); f(3)", "f(3); f(2, 3, 2)", "f(2, 0); f(0, 3)"},
+    },
+    {
+        .sig = "mm(Tensor self, Tensor mat2) -> Tensor",
+        .doc = "The product of two matrices. Does not broadcast.",
+        .compose = [](const Call& c) -> Results {
+          if (c.tensor(0).ndim() != 2) throw Error(Code::shape_mismatch, "self must be a matrix");
+          if (c.tensor(1).ndim() != 2) throw Error(Code::shape_mismatch, "mat2 must be a matrix");
+          return matmul(c.tensor(0), c.tensor(1));
+        },
+        .examples = {{"[[1., 2.], [3., 4.]]; [[1., 0.], [0., 2.]]", "[[1., 4.], [3., 8.]]"}},
+        .samples = {"f(2, 3); f(3, 4)", "f(2, 0); f(0, 3)", "f(0, 2); f(2, 3)"},
+    },
+    {
+        .sig = "bmm(Tensor self, Tensor mat2) -> Tensor",
+        .doc = "The products of the matrices of two batches of one size. Does not broadcast.",
+        .compose = [](const Call& c) -> Results {
+          linalg::check_bmm(c.tensor(0), c.tensor(1));
+          return matmul(c.tensor(0), c.tensor(1));
+        },
+        .examples = {{"[[[1., 2.]], [[3., 4.]]]; [[[1.], [1.]], [[2.], [2.]]]", "[[[3.]], [[14.]]]"}},
+        .samples = {"f(2, 2, 3); f(2, 3, 4)", "f(2, 2, 0); f(2, 0, 3)", "f(0, 2, 3); f(0, 3, 1)"},
+    },
+    {
+        .sig = "mv(Tensor self, Tensor vec) -> Tensor",
+        .doc = "A matrix by a vector.",
+        .compose = [](const Call& c) -> Results {
+          if (c.tensor(0).ndim() != 2 || c.tensor(1).ndim() != 1) {
+            throw Error(Code::shape_mismatch, "vector + matrix @ vector expected, got 1, " +
+                                                  std::to_string(c.tensor(0).ndim()) + ", " +
+                                                  std::to_string(c.tensor(1).ndim()));
+          }
+          return matmul(c.tensor(0), c.tensor(1));
+        },
+        .examples = {{"[[1., 2.], [3., 4.]]; [1., 10.]", "[21., 43.]"}},
+        .samples = {"f(2, 3); f(3)", "f(2, 0); f(0)"},
+    },
+    {
+        .sig = "dot(Tensor self, Tensor tensor) -> Tensor",
+        .doc = "The sum of the products of two vectors' elements.",
+        .compose = [](const Call& c) -> Results { return dot(c.tensor(0), c.tensor(1)); },
+        .examples = {{"[1., 2.]; [3., 4.]", "11."}, {"[2, 3]; [2, 1]", "7"}},
+        .samples = {"f(3); f(3)", "f(0); f(0)"},
+    },
+    {
+        .sig = "vdot(Tensor self, Tensor other) -> Tensor",
+        .doc = "As dot: no dtype here is complex.",
+        .compose = [](const Call& c) -> Results { return dot(c.tensor(0), c.tensor(1)); },
+        .examples = {{"[1., 2.]; [3., 4.]", "11."}},
+        .samples = {"f(3); f(3)"},
+    },
+    {
+        .sig = "inner(Tensor self, Tensor other) -> Tensor",
+        .doc = "The sums of products over the last dim of both, whose other dims stand side by side. With a 0-dim "
+               "tensor the ordinary product.",
+        .compose = [](const Call& c) -> Results { return linalg::inner(c); },
+        .examples = {{"[1., 2.]; [3., 4.]", "11."}, {"[[1., 2.], [3., 4.]]; [1., 10.]", "[21., 43.]"}},
+        .samples = {"f(2, 3); f(4, 3)", "f(3); f(3)", "f(); f(2)", "f(2, 2, 3); f(3)"},
+    },
+    {
+        .sig = "outer(Tensor self, Tensor vec2) -> Tensor",
+        .doc = "The products of all pairs of two vectors' elements: a row an element of self. Promotes.",
+        .compose = [](const Call& c) -> Results { return outer(c.tensor(0), c.tensor(1)); },
+        .examples = {{"[1., 2.]; [3., 4.]", "[[3., 4.], [6., 8.]]"}},
+        .samples = {"f(2); f(3)", "f(0); f(3)", "f(2); f(0)"},
+    },
+    {
+        .sig = "ger(Tensor self, Tensor vec2) -> Tensor",
+        .doc = "As outer, by its older name.",
+        .compose = [](const Call& c) -> Results { return outer(c.tensor(0), c.tensor(1)); },
+        .examples = {{"[1., 2.]; [3., 4.]", "[[3., 4.], [6., 8.]]"}},
+        .samples = {"f(2); f(3)"},
+    },
+    {
+        .sig = "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        .inplace = true,
+        .doc = "beta * self + alpha * (mat1 @ mat2); self expands to the product's shape. With beta=0 self takes no "
+               "part, even where it is NaN. For integers beta and alpha lose their fraction.",
+        .compose = [](const Call& c) -> Results { return linalg::addmm(c); },
+        .examples = {{"[1., 1.]; [[1., 2.], [3., 4.]]; [[1., 0.], [0., 2.]]", "[[2., 5.], [4., 9.]]"},
+                     {"[[1]]; [[2]]; [[3]]; beta=10; alpha=2", "[[22]]"}},
+        .samples = {"f(2, 4); f(2, 3); f(3, 4); beta=2; alpha=3", "f(4); f(2, 3); f(3, 4)", "f(2, 1); f(2, 3); f(3, 4)",
+                    "f(2, 4); f(2, 3); f(3, 4); beta=0", "f(); f(2, 0); f(0, 3)"},
+    },
+    {
+        .sig = "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        .inplace = true,
+        .doc = "beta * self + alpha * (mat @ vec), in vec's dtype; self expands. beta and alpha as for addmm.",
+        .compose = [](const Call& c) -> Results { return linalg::addmv(c); },
+        .examples = {{"[1., 1.]; [[1., 2.], [3., 4.]]; [1., 10.]", "[22., 44.]"}},
+        .samples = {"f(2); f(2, 3); f(3); beta=2; alpha=3", "f(); f(2, 3); f(3)", "f(2); f(2, 3); f(3); beta=0",
+                    "f(1); f(2, 0); f(0)"},
+    },
+    {
+        .sig = "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        .inplace = true,
+        .doc = "beta * self + alpha * outer(vec1, vec2); self expands. Promotes. With beta=0 self takes no part.",
+        .compose = [](const Call& c) -> Results { return linalg::addr(c); },
+        .examples = {{"[[1., 1.], [1., 1.]]; [1., 2.]; [3., 4.]", "[[4., 5.], [7., 9.]]"}},
+        .samples = {"f(2, 3); f(2); f(3); beta=2; alpha=3", "f(3); f(2); f(3)", "f(2, 3); f(2); f(3); beta=0",
+                    "f(); f(0); f(3)"},
+    },
+    {
+        .sig = "addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        .inplace = true,
+        .doc = "beta * self + alpha * the sum of the products of two batches of matrices. The rest as for addmm.",
+        .compose = [](const Call& c) -> Results { return linalg::addbmm(c); },
+        .examples = {{"[[1.]]; [[[1., 2.]], [[3., 4.]]]; [[[1.], [1.]], [[2.], [2.]]]", "[[18.]]"}},
+        .samples = {"f(2, 4); f(3, 2, 3); f(3, 3, 4); beta=2; alpha=3", "f(4); f(2, 2, 3); f(2, 3, 4)",
+                    "f(2, 4); f(2, 2, 3); f(2, 3, 4); beta=0", "f(); f(0, 2, 3); f(0, 3, 2)"},
+    },
+    {
+        .sig = "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        .inplace = true,
+        .doc = "beta * self + alpha * bmm(batch1, batch2), in batch2's dtype; self expands. The rest as for addmm.",
+        .compose = [](const Call& c) -> Results { return linalg::baddbmm(c); },
+        .examples = {{"[[[1.]]]; [[[1., 2.]], [[3., 4.]]]; [[[1.], [1.]], [[2.], [2.]]]", "[[[4.]], [[15.]]]"}},
+        .samples = {"f(2, 2, 4); f(2, 2, 3); f(2, 3, 4); beta=2; alpha=3", "f(4); f(2, 2, 3); f(2, 3, 4)",
+                    "f(2, 2, 4); f(2, 2, 3); f(2, 3, 4); beta=0", "f(); f(2, 2, 0); f(2, 0, 3)"},
+    },
+    {
+        .sig = "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+        .doc = "input @ weight.T + bias. weight is [out, in] or [in]; dims of input before the last are kept.",
+        .compose = [](const Call& c) -> Results { return linalg::linear(c); },
+        .examples = {{"[[1., 2.]]; [[1., 1.], [0., 10.]]; [1., 0.]", "[[4., 20.]]"}},
+        .samples = {"f(2, 3); f(4, 3); f(4)", "f(2, 3); f(4, 3)", "f(3); f(4, 3); f(4)", "f(2, 2, 3); f(4, 3); f(4)",
+                    "f(2, 3); f(3)", "f(2, 3); f(4, 3); f(2, 4)", "f(2, 2, 3); f(4, 3); f(4, 4)",
+                    "f(2, 0); f(3, 0); f(3)"},
+    },
+    {
+        .sig = "einsum(Tensor[] operands, str equation) -> Tensor",
+        .doc =
+            "Sums of products over named dims: a letter a dim, a comma between operands, '->' before the dims of the "
+            "result; '...' stands for dims that broadcast. Without '->' the result has the letters that stand there "
+            "once, in alphabetical order. A letter twice for one operand is its diagonal. The cheapest pair is "
+            "multiplied first.",
+        .compose = [](const Call& c) -> Results { return contraction::contract(c.cx, c.text(1), c.tensors(0)); },
+        .examples = {{"[[1., 2.], [3., 4.]]; [1., 10.]; equation='ij,j->i'", "[21., 43.]"},
+                     {"[[1., 2.], [3., 4.]]; equation='ii'", "5."},
+                     {"[[1., 2.], [3., 4.]]; equation='ij->ji'", "[[1., 3.], [2., 4.]]"}},
+        .samples = {"f(2, 3); f(3, 4); equation='ij,jk->ik'", "f(2, 3, 4); f(2, 4, 2); equation='bij,bjk->bik'",
+                    "f(3, 3); equation='ii->i'", "f(2, 3, 2); equation='iji->j'", "f(2, 3); equation='ij->'",
+                    "f(2); f(3); equation='i,j->ij'", "f(2, 3); f(4, 3, 2); f(2, 2); equation='bn,anm,bm->ba'",
+                    "f(2, 1, 2, 3); f(2, 3, 2); equation='...ij,...jk'", "f(2, 3); f(1, 3); equation='ij,ij->j'",
+                    "f(2, 3, 2); f(2, 3); f(4); equation='abc,cb,d->da'", "f(2, 0); f(0, 3); equation='ij,jk'"},
+    },
+    {
+        .sig = "tensordot(Tensor a, Tensor b, int dims=2) -> Tensor",
+        .doc = "The sums of products over the last dims of a and the first of b.",
+        .compose = [](const Call& c) -> Results { return linalg::tensordot(c); },
+        .examples = {{"[[1., 2.], [3., 4.]]; [[1., 0.], [0., 2.]]", "9."},
+                     {"[[1., 2.], [3., 4.]]; [1., 10.]; 1", "[21., 43.]"}},
+        .samples = {"f(2, 3, 4); f(4, 3); 1", "f(2, 3, 2); f(3, 2, 2)", "f(2); f(3); 0", "f(2, 0); f(0, 3); 1"},
+    },
+    {
+        .sig = "tensordot.lists(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor",
+        .doc = "The sums of products over pairs of dims, one of self and one of other.",
+        .compose = [](const Call& c) -> Results { return linalg::tensordot_lists(c); },
+        .examples = {{"[[1., 2.], [3., 4.]]; [[1., 0.], [0., 2.]]; (0); (1)", "[[1., 6.], [2., 8.]]"}},
+        .samples = {"f(2, 3, 4); f(4, 2); (-1, 0); (0, 1)", "f(2, 1, 2); f(3, 2); (1); (0)", "f(3, 2); f(2); (1); (0)"},
+    },
+    {
+        .sig = "tensordot.pair(Tensor a, Tensor b, Index[] dims) -> Tensor",
+        .doc = "The same with both lists in one: [[0, 1], [1, 2]].",
+        .compose = [](const Call& c) -> Results { return linalg::tensordot_pair(c); },
+        .examples = {{"[[1., 2.], [3., 4.]]; [[1., 0.], [0., 2.]]; {[0], [1]}", "[[1., 6.], [2., 8.]]"}},
+        .samples = {"f(2, 3, 4); f(4, 2); {[-1, 0], [0, 1]}"},
+    },
+    {
+        .sig = "kron(Tensor self, Tensor other) -> Tensor",
+        .doc = "The Kronecker product: other in blocks, each times one element of self.",
+        .compose = [](const Call& c) -> Results { return linalg::kron(c); },
+        .examples = {{"[1., 10.]; [1., 2., 3.]", "[1., 2., 3., 10., 20., 30.]"}},
+        .samples = {"f(2, 2); f(2, 3)", "f(3); f(2, 2)", "f(); f(2)", "f(0, 2); f(3)"},
+    },
+    {
+        .sig = "matrix_power(Tensor self, int n) -> Tensor",
+        .doc = "A square matrix, or a batch of them, times itself: n at least 0, for which it is the identity.",
+        .compose = [](const Call& c) -> Results { return linalg::matrix_power(c); },
+        .examples = {{"[[1., 1.], [0., 1.]]; 5", "[[1., 5.], [0., 1.]]"},
+                     {"[[2., 3.], [4., 5.]]; 0", "[[1., 0.], [0., 1.]]"}},
+        .samples = {"f(2, 2); 3", "f(2, 2, 2); 2", "f(2, 2); 1", "f(2, 2); 0", "f(3, 3); 4", "f(0, 0); 2"},
+    },
+    {
+        .sig = "cross(Tensor self, Tensor other, int? dim=None) -> Tensor",
+        .doc = "The vector product along dim, which has size 3; without dim along the first that has.",
+        .compose = [](const Call& c) -> Results { return linalg::cross(c); },
+        .examples = {{"[1., 0., 0.]; [0., 1., 0.]", "[0., 0., 1.]"}},
+        .samples = {"f(2, 3); f(2, 3); 1", "f(3, 2); f(3, 1)", "f(0, 3); f(0, 3)"},
+    },
+    {
+        .sig = "trace(Tensor self) -> Tensor",
+        .doc = "The sum of a matrix's diagonal. Integers add up in int64.",
+        .compose = [](const Call& c) -> Results { return linalg::trace(c); },
+        .examples = {{"[[1., 2.], [3., 4.]]", "5."}},
+        .samples = {"f(3, 3)", "f(2, 3)", "f(3, 2)", "f(0, 2)"},
     },
 };
 

@@ -2,7 +2,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -32,14 +34,14 @@ struct Store {
   Items items;
 };
 
-// Tensors, lists of tensors and indexes by number.
-constexpr int kRecipes = 54;
-Bound cook(Context& cx, int recipe, bool grad, Store& s) {
+// Tensors, lists of tensors and indexes by number; the last ones are made of the call's own first tensor.
+constexpr int kRecipes = 63, kOwn = 58;
+Bound cook(Context& cx, int recipe, bool grad, const Tensor& own, Store& s) {
   auto one = [&](Tensor t) {
     s.tensors[0] = std::move(t);
     if (grad && is_floating(s.tensors[0].dtype())) {
       require_grad(s.tensors[0]);
-      s.tensors[0] = s.tensors[0] * 1;
+      if (s.tensors[0].numel() < 1 << 20) s.tensors[0] = s.tensors[0] * 1;
     }
     return Bound(s.tensors[0]);
   };
@@ -146,8 +148,39 @@ Bound cook(Context& cx, int recipe, bool grad, Store& s) {
           {array(ArgKind::int_array, {1000}, std::vector<int64_t>(1000, 0)), newaxis, whole({1000, 1}, 0).tensors[0]});
     case 52:
       return index(Items(40, array(ArgKind::int_array, {1}, {0})));
-    default:
+    case 53:
       return index({array(ArgKind::ellipsis, {-1}, {}), array(ArgKind::real, {}, {})});
+    case 54:
+      return filled({2, 1, 3, 1, 2, 1}, 1, DType::float64);
+    case 55:
+      return one(
+          cx.alias(cx.full(Shape{1}, 1, DType::float32), Shape{2048, 1024}, Shape{0, 0}, 0));  // 8 MiB written out
+    case 56: {
+      s.tensors.assign(10'000, cx.full({}, 1, DType::float64));
+      return list(10'000);
+    }
+    case 57:
+      return index(Items(10'000, 0));
+    case 58:
+      s.tensors[0] = own;
+      return Bound(s.tensors[0]);
+    case 59:
+      s.tensors[0] = s.tensors[1] = own;
+      return list(2);
+    case 60: {  // its own bytes in another order
+      Shape shape(own.shape()), strides(own.strides());
+      std::reverse(shape.begin(), shape.end()), std::reverse(strides.begin(), strides.end());
+      s.tensors[0] = cx.alias(own, shape, strides, own->offset);
+      return Bound(s.tensors[0]);
+    }
+    case 61:  // one of its elements everywhere
+      s.tensors[0] = own.numel() > 0 ? cx.alias(own, own.shape(), Shape(own.shape().size(), 0), own->offset) : own;
+      return Bound(s.tensors[0]);
+    default: {  // all but its first element, where it has such a row
+      if (own.ndim() != 1 || own.numel() < 2) return Bound(s.tensors[0] = own);
+      s.tensors[0] = cx.alias(own, Shape{own.size(0) - 1}, Shape{own.strides()[0]}, own->offset + own.strides()[0]);
+      return Bound(s.tensors[0]);
+    }
   }
 }
 
@@ -172,10 +205,13 @@ struct Edges {
                                             {1000, 10000},
                                             std::vector<int64_t>(33, 1),
                                             std::vector<int64_t>(32, 1),
-                                            std::vector<int64_t>(1000, 0),
+                                            std::vector<int64_t>(10'000, 0),
+                                            std::vector<int64_t>(10'000, 1),
+                                            {int64_t{1} << 31},
+                                            {int64_t{1} << 62, 2},
                                             {-2},
                                             {2, 1, 0, 3}};
-  std::vector<double> floats = {0, -1, kNaN, kInf};
+  std::vector<double> floats = {0, -1, kNaN, kInf}, more = std::vector<double>(10'000, 0.5);
   Edges() {
     auto add = [this](Bound v) { all.push_back({v}); };
     add(Bound());
@@ -193,6 +229,7 @@ struct Edges {
     for (int t = 0; t < kDTypes; ++t) add(Bound(static_cast<DType>(t)));
     for (const auto& v : ints) add(Bound(std::span<const int64_t>(v)));
     add(Bound(std::span<const double>(floats)));
+    add(Bound(std::span<const double>(more)));
     for (int r = 0; r < kRecipes; ++r) all.push_back({Bound(), r});
     Bound odd;
     odd.kind = ArgKind::slice, odd.count = 7;
@@ -200,12 +237,53 @@ struct Edges {
   }
 };
 
+// The bytes that a target's storage has, and its version.
+struct Before {
+  Tensor target;
+  std::vector<std::byte> bytes;
+  uint32_t version = 0;
+  explicit Before(const Tensor& t) : target(t) {
+    if (!t) return;
+    const auto* from = static_cast<const std::byte*>(t->storage->data());
+    bytes.assign(from, from + t->storage->bytes());
+    version = t.version();
+  }
+  bool same() const {
+    return !target ||
+           (target.version() == version && std::memcmp(target->storage->data(), bytes.data(), bytes.size()) == 0);
+  }
+};
+
 class Attack {
  public:
-  Attack() : e_({.bytes = 8 << 20, .nodes = 10'000}) {}
+  Attack() : e_({.bytes = 8 << 20, .nodes = 20'000}) {}
+
+  // The samples of a row that its calls start from; one that begins with a number has no in-place form.
+  std::vector<Arguments> samples(const OpRow& row) {
+    std::vector<Arguments> all;
+    for (const std::string_view text : samples_of(row)) {
+      const auto parsed = parse_literals(e_.cx, text);
+      if (row.inplace && parsed->positional[0].kind != ArgKind::tensor) continue;
+      all.emplace_back(e_.cx, row, text);
+    }
+    return all;
+  }
+
+  // Whether the edge is an argument of the kind that the parameter takes.
+  bool fits(const OpRow& row, const Arguments& sample, int param, const Edge& edge) {
+    Store s;
+    std::vector<Bound> args = sample.bound();
+    args[static_cast<size_t>(param)] = bound(edge, sample, false, s);
+    try {
+      check(row.id, args);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
 
   // The sample's arguments with some of them exchanged. A result or an error that names the operator; then nothing is
-  // left of either.
+  // left of either, and a call that failed has not written.
   void strike(const OpRow& row, const Arguments& sample, std::span<const std::pair<int, Edge>> changes, bool grad) {
     const int64_t used = e_.cx.pool.used(), nodes = e_.cx.nodes();
     {
@@ -216,18 +294,18 @@ class Attack {
         t = copy_of(e_.cx, t);
         if (!grad || !is_floating(t.dtype())) continue;
         require_grad(t);
-        if (row.inplace) t = t * 1;
+        if (writes(row)) t = t * 1;
       }
       std::vector<Bound> args = a.bound();
-      for (size_t i = 0; i < changes.size(); ++i) {
-        const auto& [param, edge] = changes[i];
-        args[static_cast<size_t>(param)] = edge.recipe < 0 ? edge.plain : cook(e_.cx, edge.recipe, grad, stores[i]);
-      }
+      for (size_t i = 0; i < changes.size(); ++i)
+        args[static_cast<size_t>(changes[i].first)] = bound(changes[i].second, a, grad, stores[i]);
+      const Before before(writes(row) && args[0].kind == ArgKind::tensor ? *args[0].tensors : Tensor());
       ++calls_;
+      bool done = false;
       try {
         check(row.id, args);
         std::vector<Tensor> results = flat(call(e_.cx, row.id, args));
-        ++successes_;
+        done = true, ++successes_;
         for (const Tensor& r : results) {
           if (!r || !r.requires_grad()) continue;
           Tensor one;
@@ -240,9 +318,13 @@ class Attack {
         }
       } catch (const Error& err) {
         INFO(name(err.code()) << ": " << err.message());
-        if (err.op().empty() || err.code() == Code::internal || err.message().empty() || err.message().size() > 4000)
-          CHECK(err.op() == row.name());
+        // What walks a graph, as the gradient of a result does, may fail in any operator of it.
+        const bool named = done || is_backward(row.id) ? !err.op().empty() : err.op() == row.name();
+        if (!named) CHECK(err.op() == row.name());
+        if (err.code() == Code::internal) CHECK(err.code() != Code::internal);
+        if (err.message().empty() || err.message().size() > 4000) CHECK(err.message().size() - 1 < 4000);
       }
+      if (!done && !before.same()) CHECK(before.same());
       if (e_.cx.pool.used() > e_.cx.limits().bytes) CHECK(e_.cx.pool.used() <= e_.cx.limits().bytes);
       e_.cx.warnings.clear();
     }
@@ -256,6 +338,16 @@ class Attack {
   Engine e_;
   Edges edges_;
   int64_t calls_ = 0, successes_ = 0;
+
+ private:
+  static bool writes(const OpRow& row) { return row.name().ends_with('_'); }
+  Bound bound(const Edge& edge, const Arguments& a, bool grad, Store& s) {
+    static const Tensor none;
+    if (edge.recipe < 0) return edge.plain;
+    const Tensor& own = a.tensors.empty() ? none : a.tensors[0];
+    if (edge.recipe >= kOwn && !own) return Bound();
+    return cook(e_.cx, edge.recipe, grad, own, s);
+  }
 };
 
 int64_t peak() {
@@ -271,24 +363,24 @@ TEST_CASE("Any argument at its edge gives a result or an error that names the op
   Attack attack;
   [[maybe_unused]] const int64_t before = peak();
   for (const OpRow& row : catalogue()) {
-    for (const std::string_view text : samples_of(row)) {
-      const auto parsed = parse_literals(attack.e_.cx, text);
-      if (row.inplace && parsed->positional[0].kind != ArgKind::tensor) continue;
-      const Arguments sample(attack.e_.cx, row, text);
-      for (int p = 0; p < row.params; ++p) {
-        for (size_t k = 0; k < attack.edges_.all.size(); ++k) {
-          for (const bool grad : {false, true}) {
-            INFO(row.name() << ": " << text << ", parameter " << p << ", edge " << k << ", recipe "
-                            << attack.edges_.all[k].recipe << (grad ? ", with grad" : ""));
-            const std::pair<int, Edge> change[] = {{p, attack.edges_.all[k]}};
-            attack.strike(row, sample, change, grad);
-          }
+    const std::vector<Arguments> samples = attack.samples(row);
+    if (samples.empty()) continue;
+    const Arguments& sample = samples[0];  // the others belong to the next test
+    for (int p = 0; p < row.params; ++p) {
+      for (size_t k = 0; k < attack.edges_.all.size(); ++k) {
+        const std::pair<int, Edge> change[] = {{p, attack.edges_.all[k]}};
+        const bool fits = attack.fits(row, sample, p, change[0].second);
+        for (const bool grad : {false, true}) {
+          if (grad && !fits) continue;
+          INFO(row.sig.full_name() << ", parameter " << p << ", edge " << k << ", recipe " << change[0].second.recipe
+                                   << (grad ? ", with grad" : ""));
+          attack.strike(row, sample, change, grad);
         }
       }
     }
   }
-  CHECK(attack.calls_ > 50'000);
-  CHECK(attack.successes_ > 5'000);
+  CHECK(attack.calls_ > 20'000);
+  CHECK(attack.successes_ > 2'000);
 #ifndef GRADWIRE_ASAN
   CHECK(peak() - before < 64 << 20);
 #endif
@@ -299,34 +391,29 @@ TEST_CASE("Any mixture of arguments at their edges gives a result or an error, a
   Attack attack;
   std::mt19937_64 random(20);
   for (const OpRow& row : catalogue()) {
-    for (const std::string_view text : samples_of(row)) {
-      const auto parsed = parse_literals(attack.e_.cx, text);
-      if (row.inplace && parsed->positional[0].kind != ArgKind::tensor) continue;
-      const Arguments sample(attack.e_.cx, row, text);
-      for (int round = 0; round < 400; ++round) {
-        std::vector<std::pair<int, Edge>> changes;
-        for (int p = 0; p < row.params; ++p) {
-          if (random() % 2 == 0) continue;
-          // Of a kind that fits, mostly: the others are refused at once.
-          Edge edge;
-          for (int tries = 0; tries < 30; ++tries) {
-            edge = attack.edges_.all[random() % attack.edges_.all.size()];
-            Store s;
-            Bound v = edge.recipe < 0 ? edge.plain : cook(attack.e_.cx, edge.recipe, false, s);
-            std::vector<Bound> args = sample.bound();
-            args[static_cast<size_t>(p)] = v;
-            try {
-              check(row.id, args);
-              break;
-            } catch (const Error&) {}
-          }
-          changes.emplace_back(p, edge);
-        }
-        std::string what;
-        for (const auto& [p, edge] : changes) what += " " + std::to_string(p) + ":" + std::to_string(edge.recipe);
-        INFO(row.name() << ": " << text << ", round " << round << ", changes" << what);
-        attack.strike(row, sample, changes, random() % 2);
+    const std::vector<Arguments> samples = attack.samples(row);
+    if (samples.empty()) continue;
+    // Of a kind that fits, mostly: the others are refused at once.
+    std::vector<std::vector<Edge>> fitting(static_cast<size_t>(row.params));
+    for (int p = 0; p < row.params; ++p) {
+      for (const Edge& edge : attack.edges_.all) {
+        if (attack.fits(row, samples[0], p, edge)) fitting[static_cast<size_t>(p)].push_back(edge);
       }
+    }
+    for (int round = 0; round < 400; ++round) {
+      std::vector<std::pair<int, Edge>> changes;
+      for (int p = 0; p < row.params; ++p) {
+        if (random() % 2 == 0) continue;
+        const std::vector<Edge>& some = fitting[static_cast<size_t>(p)].empty() || random() % 16 == 0
+                                            ? attack.edges_.all
+                                            : fitting[static_cast<size_t>(p)];
+        changes.emplace_back(p, some[random() % some.size()]);
+      }
+      const size_t which = static_cast<size_t>(round) % samples.size();
+      std::string what;
+      for (const auto& [p, edge] : changes) what += " " + std::to_string(p) + ":" + std::to_string(edge.recipe);
+      INFO(row.sig.full_name() << ", sample " << which << ", round " << round << ", changes" << what);
+      attack.strike(row, samples[which], changes, random() % 2);
     }
   }
 }
@@ -375,8 +462,8 @@ TEST_CASE("Without the memory for a call it fails whole, and succeeds once there
             }
           }
           if (!done) {
-            // A leaf or a base may have the place now that its gradient, or its views, need.
-            CHECK(e.cx.pool.used() - used <= static_cast<int64_t>((sizeof(Extra) + 63) / 64 * 64));
+            // Each leaf or base may have the place now that its gradient, or its views, need.
+            CHECK(e.cx.pool.used() - used <= static_cast<int64_t>(a.tensors.size() * ((sizeof(Extra) + 63) / 64 * 64)));
             CHECK(e.cx.nodes() == nodes);
             for (size_t i = 0; i < a.tensors.size(); ++i) {
               if (!a.tensors[i]) continue;
