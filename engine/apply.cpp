@@ -22,6 +22,7 @@ constexpr int64_t kZeros[kMaxDims] = {};
 // The operands of a pointwise call, at the dtype in which it computes.
 struct Operands {
   int count = 0;
+  DType compute{};                 // of the numbers
   Tensor tensor[3];                // empty for a number
   alignas(16) char number[3][16];  // its value
   int64_t strides[3][kMaxDims];
@@ -30,7 +31,7 @@ struct Operands {
   View view(int k, const View& out) {
     View v = out;
     if (!tensor[k]) {
-      v.data = number[k], v.strides = kZeros;
+      v.data = number[k], v.strides = kZeros, v.dtype = compute;
       return v;
     }
     const Tensor& t = tensor[k];
@@ -98,7 +99,7 @@ struct Plan {
       throw refuse(row, Code::dtype_mismatch,
                    "\"" + row.name() + "\" not implemented for '" + gradwire::row(dtypes.compute).torch + "'");
     }
-    in.count = row.def->pointwise;
+    in.count = row.def->pointwise, in.compute = dtypes.compute;
     for (int k = 0; k < in.count; ++k) {
       const bool condition = k == 0 && kernel->inputs == 3;
       const DType want = condition ? DType::boolean : dtypes.compute;

@@ -1,0 +1,17 @@
+#include <catch2/catch_test_macros.hpp>
+
+#include "schema/ops.h"
+#include "tests/engine/context.h"
+
+namespace gradwire::engine {
+
+TEST_CASE("A number is compared with an expanded tensor in the dtype of both", "[B1]") {
+  Engine e;
+  for (const DType t : {DType::float16, DType::float32, DType::float64}) {
+    const Tensor x = expand(e.cx.full(Shape{5, 3, 4}, 0.5, t), {3, -1, -1, -1});
+    CHECK(values(ge(x, 1.0)) == Values(180, 0));
+    CHECK(values(lt(x, 1.0)) == Values(180, 1));
+  }
+}
+
+}  // namespace gradwire::engine
