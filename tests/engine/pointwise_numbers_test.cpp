@@ -14,4 +14,16 @@ TEST_CASE("A number is compared with an expanded tensor in the dtype of both", "
   }
 }
 
+TEST_CASE("alpha is refused by its kind, also where it is one") {
+  Engine e;
+  const Tensor i = e.make<int64_t>(DType::int64, {2}, {1, 2}), f = e.doubles({2}, {1, 2});
+  for (const Tensor& t : {i, f}) {
+    CHECK_THROWS_AS(add(t, t, true), Error);
+    CHECK_THROWS_AS(sub(t, t, true), Error);
+  }
+  CHECK_THROWS_AS(add(i, i, 1.0), Error);
+  CHECK_THROWS_AS(sub(i, i, 1.0), Error);
+  CHECK(values(add(f, f, 1.0)) == Values{2, 4});
+}
+
 }  // namespace gradwire::engine
