@@ -26,4 +26,11 @@ TEST_CASE("alpha is refused by its kind, also where it is one") {
   CHECK(values(add(f, f, 1.0)) == Values{2, 4});
 }
 
+TEST_CASE("Division rounded down is -1 also where the quotient is nearly zero") {
+  Engine e;
+  const Tensor a = e.make<float>(DType::float32, {2}, {1.265625F, -1.265625F}),
+               b = e.make<float>(DType::float32, {2}, {-270263782.F, 270263782.F});
+  CHECK(values(div(a, b, "floor")) == Values{-1, -1});
+}
+
 }  // namespace gradwire::engine
