@@ -112,7 +112,8 @@ constexpr OpDef kRows[] = {
             const Tensor left = a == 1 ? view(g.in(0), {-1, 1}) : transpose(g.in(0), -1, -2);
             if (b <= 2 && a > 2) {  // one matrix for all batches: the batches are one long sum
               const int64_t k = g.shape(0).back(), n = dout.shape().back();
-              d.at[1] = matmul(transpose(reshape(g.in(0), {-1, k}), 0, 1), reshape(dout, {-1, n}));
+              const int64_t rows = checked_numel(g.shape(0).first(a - 1));  // no -1: sizes of 0 leave it open
+              d.at[1] = matmul(transpose(reshape(g.in(0), {rows, k}), 0, 1), reshape(dout, {rows, n}));
             } else {
               d.at[1] = matmul(left, dout);
             }
