@@ -247,7 +247,8 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
   wants_grad(row, args);  // brings views up to date
   check_inplace(cx, row, self);
   if (cx.grad_mode) inherit_history(self);
-  const bool recording = wants_grad(row, args) && cx.grad_mode && row.def->vjp;
+  // What is written into integers or bool has no gradient.
+  const bool recording = is_floating(self.dtype()) && wants_grad(row, args) && cx.grad_mode && row.def->vjp;
   if (row.def->pointwise > 0) {
     const Shape shape = result_shape(row, args);
     if (!std::ranges::equal(std::span<const int64_t>(shape), self.shape())) {

@@ -13,4 +13,15 @@ TEST_CASE("A product of nothing has gradients") {
   CHECK(grad_of(a).shape()[1] == 3);
 }
 
+TEST_CASE("Writing what requires grad into integers or bool records nothing", "[D5]") {
+  Engine e;
+  const Tensor x = e.leaf({2}, {1.5, 2.5});
+  for (const DType t : {DType::boolean, DType::int64}) {
+    const Tensor whole = e.cx.full(Shape{2}, 0, t);
+    copy_(whole, x);
+    CHECK_FALSE(whole.requires_grad());
+    CHECK_FALSE(cast(whole, DType::float64).requires_grad());
+  }
+}
+
 }  // namespace gradwire::engine
