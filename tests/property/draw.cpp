@@ -88,7 +88,7 @@ int Draw::input(DType dtype, const Sizes& shape) {
       if (dice.chance(40)) n.v = odd[dice.below(4)];
     }
     if (program.gradients) {
-      n.v = (0.25 + 1.75 * dice.uniform()) * (style < 5 || dice.chance(50) ? 1 : -1);
+      n.v = round_to(dtype, (0.25 + 1.75 * dice.uniform()) * (style < 5 || dice.chance(50) ? 1 : -1));
       n.d = 0;
     }
   }
@@ -160,26 +160,12 @@ Num Draw::value(DType dtype) {
 
 namespace {
 
-// What autograd refuses, or would find changed in backward, is not written.
-bool may_write(const Draw& d, const Step& s) {
-  const Array& self = d.env[static_cast<size_t>(s.args[0].list[0])];
-  if (!d.program.gradients) return true;
-  if (self.multi_view || self.store->saved || (self.store->leaf && !self.detached)) return false;
-  if (self.detached) {
-    for (const int64_t v : s.reads()) {
-      if (d.env[static_cast<size_t>(v)].requires_grad()) return false;
-    }
-    return self.version == d.env[static_cast<size_t>(s.args[0].list[0])].version;
-  }
-  return true;
-}
-
-bool fits(const Draw& d, const Step& s) {
-  for (const int64_t v : s.outs) {
-    const Array& a = d.env[static_cast<size_t>(v)];
-    if (count(a.shape) > kMostElements || a.shape.size() > 6) return false;
-  }
-  return true;
+// What is computed with: small, and with gradients finite.
+bool fits(const Draw& d, const Array& a) {
+  if (count(a.shape) > kMostElements || a.shape.size() > 6) return false;
+  if (!d.program.gradients || !is_floating(a.dtype)) return true;
+  const std::vector<Num> all = elements(a);
+  return std::all_of(all.begin(), all.end(), [](const Num& n) { return std::isfinite(n.v); });
 }
 
 bool exceeds(const Array& a) {
@@ -210,17 +196,19 @@ bool draw_step(Draw& d, const Row& row, bool inplace) {
     d.inplace = inplace;
     if (!row.draw(d)) return undo();
     s.args = d.args;
-    if (inplace) {
-      if (s.args[0].kind != Arg::var || !may_write(d, s)) return undo();
-    } else {
-      // How many results there are is known once they are there.
-      const size_t results = row.eval(Args(s, d.env)).size();
-      for (size_t k = 0; k < results; ++k) s.outs.push_back(d.program.variables++);
-      if (results == 0) return undo();
+    if (inplace && s.args[0].kind != Arg::var) return undo();
+    const std::vector<Array> results = row.eval(Args(s, d.env));
+    if (results.empty() || !std::all_of(results.begin(), results.end(), [&](const Array& a) { return fits(d, a); }))
+      return undo();
+    if (!inplace) {
+      for (size_t k = 0; k < results.size(); ++k) s.outs.push_back(d.program.variables++);
     }
     name_some(d, s);
     interpret(s, d.env);
-    if (!fits(d, s)) return undo();
+    for (const int64_t v : s.outs) {
+      const Array& a = d.env[static_cast<size_t>(v)];
+      if (a.requires_grad() && a.dtype != DType::float64) return undo();
+    }
     d.program.steps.push_back(std::move(s));
     return true;
   } catch (const Redraw&) {

@@ -51,39 +51,67 @@ Array literal(const Step& step) {
 
 namespace {
 
+// Whether a call is recorded for backward.
+bool recorded(const Step& step, const Args& args) {
+  const Sizes reads = step.reads();
+  return !step.row->no_grad &&
+         std::any_of(reads.begin(), reads.end(), [&](int64_t v) { return args.at(v).requires_grad(); });
+}
+
+// What autograd refuses, or would find changed in backward, is not written.
+void check_writable(const Step& step, const Args& args, const Array& self) {
+  if (self_overlaps(self)) throw Redraw{"self overlaps itself"};
+  for (const int64_t v : step.reads()) {
+    if (v != step.args[0].list[0] && !step.row->copies && overlap(self, args.at(v)))
+      throw Redraw{"an argument overlaps self"};
+  }
+  if (self.store->saved) throw Redraw{"backward needs what is there"};
+  if (self.store->leaf && !self.detached) throw Redraw{"a leaf"};
+  if (self.multi_view && self.requires_grad()) throw Redraw{"one of several views"};
+  if (!recorded(step, args) || !is_floating(self.dtype)) return;
+  for (size_t i = 1; i < step.args.size(); ++i) {
+    // What it needs of itself is changed at once.
+    if ((step.row->saves & kReads) && step.args[i].kind == Arg::var && args.array(i).store == self.store)
+      throw Redraw{"self is needed as it was"};
+  }
+  if (self.detached) throw Redraw{"history written through detach"};
+  if (self.dtype != DType::float64) throw Redraw{"history in another dtype"};
+}
+
 // The in-place form of any row: its result, in self's dtype, at self's places.
 void into_self(const Step& step, const Args& args, std::vector<Array>& env) {
   const Array result = step.row->eval(args).at(0);
   Array& self = env[static_cast<size_t>(step.args[0].list[0])];
   if (result.shape != self.shape) throw Redraw{"another shape than self's"};
   if (category(result.dtype) > category(self.dtype)) throw Redraw{"a category above self's"};
-  if (self_overlaps(self)) throw Redraw{"self overlaps itself"};
-  for (const int64_t v : step.reads()) {
-    if (v != step.args[0].list[0] && !step.row->copies && overlap(self, args.at(v)))
-      throw Redraw{"an argument overlaps self"};
-  }
+  check_writable(step, args, self);
+  const bool history = recorded(step, args) && is_floating(self.dtype);
   write(self, elements(result, self.dtype));
+  if (history) self.store->tracked = true;
 }
 
-void mark_history(const Step& step, const Args& args, std::vector<Array>& env) {
-  const Sizes reads = step.reads();
-  const bool wanted = !step.row->no_grad &&
-                      std::any_of(reads.begin(), reads.end(), [&](int64_t v) { return args.at(v).requires_grad(); });
-  if (!wanted) return;
-  if (step.row->saves) {
-    for (const int64_t v : reads) args.at(v).store->saved = true;
+// Marks what backward will need, and what has a history.
+void record(const Step& step, const Args& args, std::vector<Array>& env) {
+  const int saves = step.row->saves;
+  if (saves & (kReads | kIndices)) {
+    for (size_t i = 0; i < step.args.size(); ++i) {
+      const Arg& a = step.args[i];
+      for (const Item& item : a.items) {
+        if (item.kind == Item::var) args.at(item.at).store->saved = true;
+      }
+      if (!(saves & kReads) || (a.kind != Arg::var && a.kind != Arg::vars)) continue;
+      if (step.inplace && i == 0) continue;  // of what is written over there is a copy
+      for (const int64_t v : a.list) args.at(v).store->saved = true;
+    }
   }
   if (step.inplace) {
-    Array& self = env[static_cast<size_t>(step.args[0].list[0])];
-    if (self.detached) throw Redraw{"history written through detach"};
-    self.store->tracked = true;
+    if (saves & kResult) env[static_cast<size_t>(step.args[0].list[0])].store->saved = true;
     return;
   }
   for (const int64_t v : step.outs) {
     Array& out = env[static_cast<size_t>(v)];
-    if (!is_floating(out.dtype)) continue;
-    out.history = !out.detached;
-    if (step.row->saves) out.store->saved = true;
+    if (saves & kResult) out.store->saved = true;
+    if (is_floating(out.dtype) && !out.detached) out.history = true;
   }
 }
 
@@ -97,6 +125,7 @@ void interpret(const Step& step, std::vector<Array>& env) {
   };
   if (!step.row) return keep(literal(step), 0);
   const Args args(step, env);
+  const bool keeps = recorded(step, args) && !(step.inplace && !is_floating(args.array(0).dtype));
   if (step.inplace) {
     into_self(step, args, env);
   } else {
@@ -104,7 +133,7 @@ void interpret(const Step& step, std::vector<Array>& env) {
     if (results.size() != step.outs.size()) throw Redraw{"another number of results"};
     for (size_t k = 0; k < results.size(); ++k) keep(results[k], k);
   }
-  mark_history(step, args, env);
+  if (keeps) record(step, args, env);
 }
 
 }  // namespace gradwire::property

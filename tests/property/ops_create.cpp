@@ -141,10 +141,10 @@ constexpr Row kNew[] = {
 };
 
 constexpr Row kCopy[] = {
-    {.name = "clone", .params = "self", .draw = draw_one, .eval = clone, .saves = false},
-    {.name = "contiguous", .params = "self", .draw = draw_strided, .eval = contiguous, .saves = false},
-    {.name = "cast", .params = "self, dtype", .draw = draw_cast, .eval = cast, .saves = false},
-    {.name = "to", .params = "self, dtype, *, copy", .draw = draw_to, .eval = to, .saves = false},
+    {.name = "clone", .params = "self", .draw = draw_one, .eval = clone, .saves = kNothing},
+    {.name = "contiguous", .params = "self", .draw = draw_strided, .eval = contiguous, .saves = kNothing},
+    {.name = "cast", .params = "self, dtype", .draw = draw_cast, .eval = cast, .saves = kNothing},
+    {.name = "to", .params = "self, dtype, *, copy", .draw = draw_to, .eval = to, .saves = kNothing},
     {.name = "detach", .params = "self", .draw = draw_one, .eval = detach, .no_grad = true, .weight = 1},
     {.name = "data", .params = "self", .draw = draw_one, .eval = data, .no_grad = true, .weight = 1},
     {.name = "copy",
@@ -152,7 +152,7 @@ constexpr Row kCopy[] = {
      .draw = draw_copy,
      .eval = copy,
      .inplace = true,
-     .saves = false,
+     .saves = kNothing,
      .copies = true,
      .weight = 3},
     {.name = "fill",
@@ -160,9 +160,9 @@ constexpr Row kCopy[] = {
      .draw = draw_fill,
      .eval = fill,
      .inplace = true,
-     .saves = false,
+     .saves = kNothing,
      .weight = 1},
-    {.name = "zero", .params = "self", .draw = draw_one, .eval = zero, .inplace = true, .saves = false, .weight = 1},
+    {.name = "zero", .params = "self", .draw = draw_one, .eval = zero, .inplace = true, .saves = kNothing, .weight = 1},
 };
 
 }  // namespace

@@ -341,13 +341,13 @@ bool draw_put(Draw& d) {
 }
 
 constexpr Row kRows[] = {
-    {.name = "index", .params = "self, index", .draw = draw_index, .eval = index, .saves = false, .weight = 8},
+    {.name = "index", .params = "self, index", .draw = draw_index, .eval = index, .saves = kIndices, .weight = 8},
     {.name = "index_put",
      .params = "self, index, values, accumulate",
      .draw = draw_put,
      .eval = index_put,
      .inplace = true,
-     .saves = false,
+     .saves = kIndices,
      .copies = true,
      .weight = 6},
 };

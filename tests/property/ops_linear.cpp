@@ -86,7 +86,7 @@ bool draw_matmul(Draw& d) {
 }
 
 constexpr Row kRows[] = {
-    {.name = "matmul", .params = "self, other", .draw = draw_matmul, .eval = matmul, .weight = 4},
+    {.name = "matmul", .params = "self, other", .draw = draw_matmul, .eval = matmul, .saves = kReads, .weight = 4},
 };
 
 }  // namespace

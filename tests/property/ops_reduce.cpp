@@ -81,13 +81,13 @@ constexpr Row kRows[] = {
      .params = "self, dim, keepdim, *, dtype",
      .draw = draw_sum,
      .eval = sum,
-     .saves = false,
+     .saves = kNothing,
      .weight = 3},
     {.name = "mean",
      .params = "self, dim, keepdim, *, dtype",
      .draw = draw_mean,
      .eval = mean,
-     .saves = false,
+     .saves = kNothing,
      .weight = 3},
 };
 

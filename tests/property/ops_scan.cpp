@@ -67,7 +67,11 @@ bool draw_softmax(Draw& d) {
 }
 
 constexpr Row kRows[] = {
-    {.name = "log_softmax", .params = "self, dim, *, dtype", .draw = draw_softmax, .eval = log_softmax},
+    {.name = "log_softmax",
+     .params = "self, dim, *, dtype",
+     .draw = draw_softmax,
+     .eval = log_softmax,
+     .saves = kResult},
 };
 
 }  // namespace

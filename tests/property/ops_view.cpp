@@ -164,16 +164,16 @@ bool draw_strided(Draw& d) {
 }
 
 constexpr Row kRows[] = {
-    {.name = "view", .params = "self, size", .draw = draw_reshape, .eval = view, .saves = false},
-    {.name = "reshape", .params = "self, shape", .draw = draw_reshape, .eval = reshape, .saves = false},
-    {.name = "expand", .params = "self, size", .draw = draw_expand, .eval = expand, .saves = false},
-    {.name = "permute", .params = "self, dims", .draw = draw_permute, .eval = permute, .saves = false},
-    {.name = "transpose", .params = "self, dim0, dim1", .draw = draw_transpose, .eval = transpose, .saves = false},
+    {.name = "view", .params = "self, size", .draw = draw_reshape, .eval = view, .saves = kNothing},
+    {.name = "reshape", .params = "self, shape", .draw = draw_reshape, .eval = reshape, .saves = kNothing},
+    {.name = "expand", .params = "self, size", .draw = draw_expand, .eval = expand, .saves = kNothing},
+    {.name = "permute", .params = "self, dims", .draw = draw_permute, .eval = permute, .saves = kNothing},
+    {.name = "transpose", .params = "self, dim0, dim1", .draw = draw_transpose, .eval = transpose, .saves = kNothing},
     {.name = "as_strided",
      .params = "self, size, stride, storage_offset",
      .draw = draw_strided,
      .eval = as_strided,
-     .saves = false},
+     .saves = kNothing},
 };
 
 }  // namespace

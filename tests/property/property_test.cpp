@@ -49,9 +49,14 @@ void check(int64_t programs, uint64_t seed, bool gradients) {
 
 TEST_CASE("Random programs give what a naive interpreter gives") { check(2000, 3, false); }
 
+TEST_CASE("Gradients of random programs are what the naive interpreter's derivatives say") { check(1000, 4, true); }
+
 // By hand: GRADWIRE_PROGRAMS, GRADWIRE_SEED and GRADWIRE_FIRST choose which.
 TEST_CASE("A hundred thousand random programs give what a naive interpreter gives", "[.campaign]") {
   check(setting("GRADWIRE_PROGRAMS", 100000), static_cast<uint64_t>(setting("GRADWIRE_SEED", 1)), false);
+}
+TEST_CASE("Gradients of a hundred thousand random programs are right", "[.campaign]") {
+  check(setting("GRADWIRE_PROGRAMS", 100000), static_cast<uint64_t>(setting("GRADWIRE_SEED", 1)), true);
 }
 
 }  // namespace gradwire::property

@@ -10,6 +10,9 @@ namespace gradwire::property {
 
 class Draw;
 
+/// Whose present values the gradient of an operator may need.
+enum Saves { kNothing = 0, kReads = 1, kResult = 2, kIndices = 4 };
+
 struct Row {
   const char* name;    // the catalogue's: "max.dim"
   const char* params;  // names, with '*' before those that only come by name
@@ -17,7 +20,7 @@ struct Row {
   std::vector<Array> (*eval)(const Args&);
   bool inplace = false;  // name_ too
   bool only_inplace = false;
-  bool saves = true;     // its gradient may need the values of what it reads or makes
+  int saves = kReads | kResult;
   bool copies = false;   // in place it may read what overlaps self: it reads before it writes
   bool no_grad = false;  // what comes out has no history
   int weight = 2;        // how often it is drawn, against others

@@ -7,6 +7,7 @@
 
 #include "engine/autograd.h"
 #include "engine/registry.h"
+#include "schema/ops.h"
 
 namespace gradwire::property {
 namespace {
@@ -188,7 +189,7 @@ class Runner {
     for (size_t v = 0; v < env_.size(); ++v) {
       if (auto f = compare(v, "at the end")) return f;
     }
-    return std::nullopt;
+    return program_.gradients ? gradients() : std::nullopt;
   }
 
  private:
@@ -238,6 +239,59 @@ class Runner {
       if (auto f = compare(static_cast<size_t>(v), "")) return f;
     }
     return std::nullopt;
+  }
+
+  // One number is made of all that has a history. How it changes along the direction that the leaves move in is known
+  // twice: from the interpreter, which carries derivatives forward, and from the leaves' gradients.
+  std::optional<Failure> gradients() {
+    Tensor loss;
+    double forward = 0, size = 1;
+    try {
+      for (size_t v = 0; v < env_.size(); ++v) {
+        if (!env_[v].valid() || !env_[v].requires_grad() || count(env_[v].shape) == 0) continue;
+        if (!tensors_[v].requires_grad()) return failure("v" + std::to_string(v) + " has no history");
+        Dice dice(v);
+        std::vector<Num> weights = elements(env_[v]);
+        for (Num& n : weights) {
+          const double w = 2 * dice.uniform() - 1;
+          forward += w * n.d, size += std::abs(w * n.d);
+          n = Num{.v = w};
+        }
+        const Tensor part = sum(tensors_[v] * upload(cx_, fresh(DType::float64, env_[v].shape, std::move(weights))));
+        loss = loss ? loss + part : part;
+      }
+      std::vector<Tensor> leaves, grads;
+      std::vector<Num> directions;
+      for (const Step& s : program_.steps) {
+        if (s.leaf) leaves.push_back(tensor(s.outs[0]));
+      }
+      if (!loss) return std::nullopt;
+      if (program_.index % 2) {
+        backward(loss);
+        for (const Tensor& t : leaves) grads.push_back(engine::grad_of(t));
+      } else {
+        grads = grad({loss}, leaves, {}, {}, false, true);
+      }
+      double backward = 0;
+      size_t k = 0;
+      for (const Step& s : program_.steps) {
+        if (!s.leaf) continue;
+        const Tensor& g = grads.at(k++);
+        if (!g) continue;
+        const std::vector<Num> got = download(g), way = elements(s.literal);
+        if (got.size() != way.size()) return failure("a gradient of another shape than its leaf's");
+        for (size_t i = 0; i < got.size(); ++i) {
+          backward += got[i].v * way[i].d, size += std::abs(got[i].v * way[i].d);
+        }
+      }
+      if (std::abs(backward - forward) <= 1e-7 * size) return std::nullopt;
+      Num b, f;
+      b.v = backward, f.v = forward;
+      return failure("gradients: the derivative is " + text(b, DType::float64) + ", expected " +
+                     text(f, DType::float64));
+    } catch (const Error& e) {
+      return failure(std::string("backward refused: ") + e.what());
+    }
   }
 
   // By name, as a client does.
