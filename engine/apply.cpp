@@ -22,6 +22,7 @@ constexpr int64_t kZeros[kMaxDims] = {};
 // The operands of a pointwise call, at the dtype in which it computes.
 struct Operands {
   int count = 0;
+  DType compute{};                 // of the numbers
   Tensor tensor[3];                // empty for a number
   alignas(16) char number[3][16];  // its value
   int64_t strides[3][kMaxDims];
@@ -30,7 +31,7 @@ struct Operands {
   View view(int k, const View& out) {
     View v = out;
     if (!tensor[k]) {
-      v.data = number[k], v.strides = kZeros;
+      v.data = number[k], v.strides = kZeros, v.dtype = compute;
       return v;
     }
     const Tensor& t = tensor[k];
@@ -98,7 +99,7 @@ struct Plan {
       throw refuse(row, Code::dtype_mismatch,
                    "\"" + row.name() + "\" not implemented for '" + gradwire::row(dtypes.compute).torch + "'");
     }
-    in.count = row.def->pointwise;
+    in.count = row.def->pointwise, in.compute = dtypes.compute;
     for (int k = 0; k < in.count; ++k) {
       const bool condition = k == 0 && kernel->masked;
       const DType want = condition ? DType::boolean : dtypes.compute;
@@ -258,7 +259,8 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
     return copy_(self, made);
   }
   if (cx.grad_mode) inherit_history(self);
-  const bool recording = wants_grad(row, args) && cx.grad_mode && row.def->vjp;
+  // What is written into integers or bool has no gradient.
+  const bool recording = is_floating(self.dtype()) && wants_grad(row, args) && cx.grad_mode && row.def->vjp;
   if (row.def->pointwise > 0) {
     const Shape shape = result_shape(row, args);
     if (!std::ranges::equal(std::span<const int64_t>(shape), self.shape())) {

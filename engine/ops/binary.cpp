@@ -75,9 +75,11 @@ Chosen choose_sub(const Call& c) {
   }
   const Scalar a = c.scalar(2);
   if (a.kind == Category::boolean) throw Error(Code::bad_argument, "Boolean alpha only supported for Boolean results.");
-  if (is_one(a)) return plain(c, "sub");
-  return scaled(c, a.kind == Category::floating ? Scalar(-a.f)
-                                                : Scalar(static_cast<int64_t>(0 - static_cast<uint64_t>(a.integer()))));
+  if (a.kind == Category::integer && a.i == 1) return plain(c, "sub");
+  const Chosen by_alpha = scaled(c, a.kind == Category::floating
+                                        ? Scalar(-a.f)
+                                        : Scalar(static_cast<int64_t>(0 - static_cast<uint64_t>(a.integer()))));
+  return is_one(a) ? plain(c, "sub") : by_alpha;  // alpha's kind is refused at 1 too
 }
 
 Grads sub_vjp(const Vjp& g) {
@@ -139,7 +141,12 @@ constexpr OpDef kRows[] = {
         .inplace = true,
         .doc = "self + alpha * other, broadcast and promoted. On bool it is `or`.",
         .pointwise = 2,
-        .choose = [](const Call& c) -> Chosen { return is_one(c.scalar(2)) ? Chosen{} : scaled(c, c.scalar(2)); },
+        .choose = [](const Call& c) -> Chosen {
+          const Scalar alpha = c.scalar(2);
+          if (alpha.kind == Category::integer && alpha.i == 1) return {};
+          const Chosen by_alpha = scaled(c, alpha);  // refuses what does not fit
+          return is_one(alpha) ? Chosen{} : by_alpha;
+        },
         .vjp = [](const Vjp& g) -> Grads {
           return {{g.dout(), is_one(g.scalar(2)) ? g.dout() : mul(g.dout(), g.scalar(2))}};
         },
