@@ -212,8 +212,8 @@ string safe(const string& name) {
   static const std::set<string> taken = {"at", "out_", "M", "T", "m", "args", "o"};
   return keyword(name) || taken.count(name) ? name + "_" : name;
 }
-/// The operators float, bool, ... are float_, bool_, ... in C++.
-string function_name(const Signature& s) { return keyword(s.name) ? s.name + "_" : s.name; }
+/// The operators float, bool, ... are float_, bool_, ... in C++, and bfloat16 is bfloat16_ beside the dtype.
+string function_name(const Signature& s) { return keyword(s.name) || dtype_from(s.name) ? s.name + "_" : s.name; }
 
 /// "max.dim" is max_dim in C++, and "add_.Tensor" is add_Tensor_.
 string identifier(const Signature& s) {

@@ -8,19 +8,69 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 4907821101472884270ull;
-inline constexpr int kOperators = 82;
+inline constexpr uint64_t kCatalogueHash = 8286614800772796081ull;
+inline constexpr int kOperators = 368;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
     "neg_",
-    "exp",
-    "exp_",
-    "log",
-    "log_",
+    "abs",
+    "abs_",
+    "sign",
+    "sign_",
+    "sgn",
+    "sgn_",
+    "positive",
+    "square",
+    "square_",
+    "sqrt",
+    "sqrt_",
+    "rsqrt",
+    "rsqrt_",
+    "reciprocal",
+    "reciprocal_",
+    "floor",
+    "floor_",
+    "ceil",
+    "ceil_",
+    "trunc",
+    "trunc_",
+    "round",
+    "round_",
+    "frac",
+    "frac_",
     "relu",
     "relu_",
     "threshold_backward",
+    "exp",
+    "exp_",
+    "exp2",
+    "exp2_",
+    "expm1",
+    "expm1_",
+    "log",
+    "log_",
+    "log2",
+    "log2_",
+    "log10",
+    "log10_",
+    "log1p",
+    "log1p_",
+    "sin",
+    "sin_",
+    "cos",
+    "cos_",
+    "tanh",
+    "tanh_",
+    "sigmoid",
+    "sigmoid_",
+    "pow",
+    "pow_",
+    "atan2",
+    "atan2_",
+    "hypot",
+    "hypot_",
+    "logaddexp",
     "add",
     "add_",
     "sub",
@@ -31,6 +81,37 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "div_",
     "maximum",
     "minimum",
+    "fmod",
+    "fmod_",
+    "remainder",
+    "remainder_",
+    "floor_divide",
+    "floor_divide_",
+    "true_divide",
+    "true_divide_",
+    "divide",
+    "divide_",
+    "multiply",
+    "multiply_",
+    "subtract",
+    "subtract_",
+    "rsub",
+    "fmax",
+    "fmin",
+    "addcmul",
+    "addcmul_",
+    "addcdiv",
+    "addcdiv_",
+    "lerp",
+    "lerp_",
+    "clamp",
+    "clamp_",
+    "clamp_min",
+    "clamp_min_",
+    "clamp_max",
+    "clamp_max_",
+    "masked_fill",
+    "masked_fill_",
     "eq",
     "ne",
     "lt",
@@ -38,22 +119,176 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "gt",
     "ge",
     "where",
+    "logical_and",
+    "logical_and_",
+    "logical_or",
+    "logical_or_",
+    "logical_xor",
+    "logical_xor_",
+    "logical_not",
+    "logical_not_",
+    "bitwise_and",
+    "bitwise_and_",
+    "bitwise_or",
+    "bitwise_or_",
+    "bitwise_xor",
+    "bitwise_xor_",
+    "bitwise_not",
+    "bitwise_not_",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isclose",
     "sum",
     "mean",
+    "nansum",
+    "prod",
+    "prod.dim",
+    "logsumexp",
+    "var",
+    "var.unbiased",
+    "std",
+    "std.unbiased",
+    "norm",
+    "norm.named",
+    "all",
+    "any",
+    "count_nonzero",
+    "cumsum",
+    "reverse_cumsum",
+    "cumprod",
+    "linear_scan",
+    "logcumsumexp",
+    "cummax",
+    "cummin",
+    "max",
+    "max.dim",
+    "max.other",
+    "min",
+    "min.dim",
+    "min.other",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "sort",
+    "argsort",
+    "topk",
+    "kthvalue",
+    "median",
+    "median.dim",
+    "mode",
+    "pick_along",
+    "spread_along",
     "view",
     "reshape",
     "expand",
     "permute",
     "transpose",
+    "t",
+    "swapaxes",
+    "movedim",
+    "squeeze",
+    "unsqueeze",
+    "flatten",
+    "unflatten",
+    "slice",
+    "slice_backward",
+    "narrow",
+    "select",
+    "select_backward",
+    "expand_as",
+    "view_as",
+    "reshape_as",
+    "broadcast_to",
+    "broadcast_tensors",
     "as_strided",
     "strided_view",
     "as_strided_backward",
     "as_strided_scatter",
+    "diagonal",
+    "diagonal_backward",
+    "diag_embed",
+    "diag",
+    "diagflat",
+    "tril",
+    "tril_",
+    "triu",
+    "triu_",
+    "block_diag",
+    "cat",
+    "stack",
+    "split",
+    "split.sizes",
+    "split_with_sizes",
+    "chunk",
+    "unbind",
+    "flip",
+    "roll",
+    "rot90",
+    "repeat",
+    "tile",
+    "meshgrid",
+    "repeat_interleave",
+    "repeat_interleave.Tensor",
+    "repeat_interleave.places",
     "index",
     "index_backward",
     "index_put",
     "index_put_",
+    "index_select",
+    "gather",
+    "scatter",
+    "scatter_",
+    "scatter.value",
+    "scatter_.value",
+    "scatter_add",
+    "scatter_add_",
+    "index_add",
+    "index_add_",
+    "index_copy",
+    "index_copy_",
+    "index_fill",
+    "index_fill_",
+    "take",
+    "put",
+    "put_",
+    "take_along_dim",
+    "masked_select",
+    "masked_scatter",
+    "masked_scatter_",
+    "nonzero",
+    "nonzero_numpy",
+    "argwhere",
+    "one_hot",
     "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "vdot",
+    "inner",
+    "outer",
+    "ger",
+    "addmm",
+    "addmm_",
+    "addmv",
+    "addmv_",
+    "addr",
+    "addr_",
+    "addbmm",
+    "addbmm_",
+    "baddbmm",
+    "baddbmm_",
+    "linear",
+    "einsum",
+    "tensordot",
+    "tensordot.lists",
+    "tensordot.pair",
+    "kron",
+    "matrix_power",
+    "cross",
+    "trace",
     "conv_forward",
     "conv_input",
     "conv_weight",
@@ -63,6 +298,8 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "softmax",
+    "softmin",
     "log_softmax",
     "nll_pick",
     "nll_spread",
@@ -72,9 +309,58 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "full",
     "zeros_like",
     "ones_like",
+    "empty",
+    "full_like",
+    "empty_like",
+    "new_zeros",
+    "new_ones",
+    "new_empty",
+    "new_full",
+    "new_tensor",
+    "arange",
+    "arange.start",
+    "range",
+    "linspace",
+    "logspace",
+    "eye",
+    "tril_indices",
+    "triu_indices",
+    "to.device",
+    "to.other",
+    "type",
+    "type_as",
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "int",
+    "long",
+    "short",
+    "char",
+    "byte",
+    "bool",
+    "generator",
+    "manual_seed",
     "rand",
     "randn",
-    "manual_seed",
+    "rand_like",
+    "randn_like",
+    "randint",
+    "randint.low",
+    "randint_like",
+    "randint_like.low",
+    "randperm",
+    "normal",
+    "normal.size",
+    "bernoulli",
+    "bernoulli.p",
+    "normal_",
+    "uniform_",
+    "random_",
+    "random_.to",
+    "random_.from",
+    "bernoulli_",
+    "exponential_",
     "clone",
     "contiguous",
     "cast",
@@ -100,86 +386,372 @@ inline constexpr const char* kOperatorNames[kOperators] = {
 namespace op {
 inline constexpr uint16_t neg = 0;
 inline constexpr uint16_t neg_ = 1;
-inline constexpr uint16_t exp = 2;
-inline constexpr uint16_t exp_ = 3;
-inline constexpr uint16_t log = 4;
-inline constexpr uint16_t log_ = 5;
-inline constexpr uint16_t relu = 6;
-inline constexpr uint16_t relu_ = 7;
-inline constexpr uint16_t threshold_backward = 8;
-inline constexpr uint16_t add = 9;
-inline constexpr uint16_t add_ = 10;
-inline constexpr uint16_t sub = 11;
-inline constexpr uint16_t sub_ = 12;
-inline constexpr uint16_t mul = 13;
-inline constexpr uint16_t mul_ = 14;
-inline constexpr uint16_t div = 15;
-inline constexpr uint16_t div_ = 16;
-inline constexpr uint16_t maximum = 17;
-inline constexpr uint16_t minimum = 18;
-inline constexpr uint16_t eq = 19;
-inline constexpr uint16_t ne = 20;
-inline constexpr uint16_t lt = 21;
-inline constexpr uint16_t le = 22;
-inline constexpr uint16_t gt = 23;
-inline constexpr uint16_t ge = 24;
-inline constexpr uint16_t where = 25;
-inline constexpr uint16_t sum = 26;
-inline constexpr uint16_t mean = 27;
-inline constexpr uint16_t view = 28;
-inline constexpr uint16_t reshape = 29;
-inline constexpr uint16_t expand = 30;
-inline constexpr uint16_t permute = 31;
-inline constexpr uint16_t transpose = 32;
-inline constexpr uint16_t as_strided = 33;
-inline constexpr uint16_t strided_view = 34;
-inline constexpr uint16_t as_strided_backward = 35;
-inline constexpr uint16_t as_strided_scatter = 36;
-inline constexpr uint16_t index = 37;
-inline constexpr uint16_t index_backward = 38;
-inline constexpr uint16_t index_put = 39;
-inline constexpr uint16_t index_put_ = 40;
-inline constexpr uint16_t matmul = 41;
-inline constexpr uint16_t conv_forward = 42;
-inline constexpr uint16_t conv_input = 43;
-inline constexpr uint16_t conv_weight = 44;
-inline constexpr uint16_t conv1d = 45;
-inline constexpr uint16_t conv2d = 46;
-inline constexpr uint16_t conv3d = 47;
-inline constexpr uint16_t conv_transpose1d = 48;
-inline constexpr uint16_t conv_transpose2d = 49;
-inline constexpr uint16_t conv_transpose3d = 50;
-inline constexpr uint16_t log_softmax = 51;
-inline constexpr uint16_t nll_pick = 52;
-inline constexpr uint16_t nll_spread = 53;
-inline constexpr uint16_t nll_loss = 54;
-inline constexpr uint16_t zeros = 55;
-inline constexpr uint16_t ones = 56;
-inline constexpr uint16_t full = 57;
-inline constexpr uint16_t zeros_like = 58;
-inline constexpr uint16_t ones_like = 59;
-inline constexpr uint16_t rand = 60;
-inline constexpr uint16_t randn = 61;
-inline constexpr uint16_t manual_seed = 62;
-inline constexpr uint16_t clone = 63;
-inline constexpr uint16_t contiguous = 64;
-inline constexpr uint16_t cast = 65;
-inline constexpr uint16_t to = 66;
-inline constexpr uint16_t copy = 67;
-inline constexpr uint16_t copy_ = 68;
-inline constexpr uint16_t fill = 69;
-inline constexpr uint16_t fill_ = 70;
-inline constexpr uint16_t zero = 71;
-inline constexpr uint16_t zero_ = 72;
-inline constexpr uint16_t detach = 73;
-inline constexpr uint16_t data = 74;
-inline constexpr uint16_t requires_grad_ = 75;
-inline constexpr uint16_t Variable = 76;
-inline constexpr uint16_t retain_grad = 77;
-inline constexpr uint16_t set_grad = 78;
-inline constexpr uint16_t zero_grad = 79;
-inline constexpr uint16_t backward = 80;
-inline constexpr uint16_t grad = 81;
+inline constexpr uint16_t abs = 2;
+inline constexpr uint16_t abs_ = 3;
+inline constexpr uint16_t sign = 4;
+inline constexpr uint16_t sign_ = 5;
+inline constexpr uint16_t sgn = 6;
+inline constexpr uint16_t sgn_ = 7;
+inline constexpr uint16_t positive = 8;
+inline constexpr uint16_t square = 9;
+inline constexpr uint16_t square_ = 10;
+inline constexpr uint16_t sqrt = 11;
+inline constexpr uint16_t sqrt_ = 12;
+inline constexpr uint16_t rsqrt = 13;
+inline constexpr uint16_t rsqrt_ = 14;
+inline constexpr uint16_t reciprocal = 15;
+inline constexpr uint16_t reciprocal_ = 16;
+inline constexpr uint16_t floor = 17;
+inline constexpr uint16_t floor_ = 18;
+inline constexpr uint16_t ceil = 19;
+inline constexpr uint16_t ceil_ = 20;
+inline constexpr uint16_t trunc = 21;
+inline constexpr uint16_t trunc_ = 22;
+inline constexpr uint16_t round = 23;
+inline constexpr uint16_t round_ = 24;
+inline constexpr uint16_t frac = 25;
+inline constexpr uint16_t frac_ = 26;
+inline constexpr uint16_t relu = 27;
+inline constexpr uint16_t relu_ = 28;
+inline constexpr uint16_t threshold_backward = 29;
+inline constexpr uint16_t exp = 30;
+inline constexpr uint16_t exp_ = 31;
+inline constexpr uint16_t exp2 = 32;
+inline constexpr uint16_t exp2_ = 33;
+inline constexpr uint16_t expm1 = 34;
+inline constexpr uint16_t expm1_ = 35;
+inline constexpr uint16_t log = 36;
+inline constexpr uint16_t log_ = 37;
+inline constexpr uint16_t log2 = 38;
+inline constexpr uint16_t log2_ = 39;
+inline constexpr uint16_t log10 = 40;
+inline constexpr uint16_t log10_ = 41;
+inline constexpr uint16_t log1p = 42;
+inline constexpr uint16_t log1p_ = 43;
+inline constexpr uint16_t sin = 44;
+inline constexpr uint16_t sin_ = 45;
+inline constexpr uint16_t cos = 46;
+inline constexpr uint16_t cos_ = 47;
+inline constexpr uint16_t tanh = 48;
+inline constexpr uint16_t tanh_ = 49;
+inline constexpr uint16_t sigmoid = 50;
+inline constexpr uint16_t sigmoid_ = 51;
+inline constexpr uint16_t pow = 52;
+inline constexpr uint16_t pow_ = 53;
+inline constexpr uint16_t atan2 = 54;
+inline constexpr uint16_t atan2_ = 55;
+inline constexpr uint16_t hypot = 56;
+inline constexpr uint16_t hypot_ = 57;
+inline constexpr uint16_t logaddexp = 58;
+inline constexpr uint16_t add = 59;
+inline constexpr uint16_t add_ = 60;
+inline constexpr uint16_t sub = 61;
+inline constexpr uint16_t sub_ = 62;
+inline constexpr uint16_t mul = 63;
+inline constexpr uint16_t mul_ = 64;
+inline constexpr uint16_t div = 65;
+inline constexpr uint16_t div_ = 66;
+inline constexpr uint16_t maximum = 67;
+inline constexpr uint16_t minimum = 68;
+inline constexpr uint16_t fmod = 69;
+inline constexpr uint16_t fmod_ = 70;
+inline constexpr uint16_t remainder = 71;
+inline constexpr uint16_t remainder_ = 72;
+inline constexpr uint16_t floor_divide = 73;
+inline constexpr uint16_t floor_divide_ = 74;
+inline constexpr uint16_t true_divide = 75;
+inline constexpr uint16_t true_divide_ = 76;
+inline constexpr uint16_t divide = 77;
+inline constexpr uint16_t divide_ = 78;
+inline constexpr uint16_t multiply = 79;
+inline constexpr uint16_t multiply_ = 80;
+inline constexpr uint16_t subtract = 81;
+inline constexpr uint16_t subtract_ = 82;
+inline constexpr uint16_t rsub = 83;
+inline constexpr uint16_t fmax = 84;
+inline constexpr uint16_t fmin = 85;
+inline constexpr uint16_t addcmul = 86;
+inline constexpr uint16_t addcmul_ = 87;
+inline constexpr uint16_t addcdiv = 88;
+inline constexpr uint16_t addcdiv_ = 89;
+inline constexpr uint16_t lerp = 90;
+inline constexpr uint16_t lerp_ = 91;
+inline constexpr uint16_t clamp = 92;
+inline constexpr uint16_t clamp_ = 93;
+inline constexpr uint16_t clamp_min = 94;
+inline constexpr uint16_t clamp_min_ = 95;
+inline constexpr uint16_t clamp_max = 96;
+inline constexpr uint16_t clamp_max_ = 97;
+inline constexpr uint16_t masked_fill = 98;
+inline constexpr uint16_t masked_fill_ = 99;
+inline constexpr uint16_t eq = 100;
+inline constexpr uint16_t ne = 101;
+inline constexpr uint16_t lt = 102;
+inline constexpr uint16_t le = 103;
+inline constexpr uint16_t gt = 104;
+inline constexpr uint16_t ge = 105;
+inline constexpr uint16_t where = 106;
+inline constexpr uint16_t logical_and = 107;
+inline constexpr uint16_t logical_and_ = 108;
+inline constexpr uint16_t logical_or = 109;
+inline constexpr uint16_t logical_or_ = 110;
+inline constexpr uint16_t logical_xor = 111;
+inline constexpr uint16_t logical_xor_ = 112;
+inline constexpr uint16_t logical_not = 113;
+inline constexpr uint16_t logical_not_ = 114;
+inline constexpr uint16_t bitwise_and = 115;
+inline constexpr uint16_t bitwise_and_ = 116;
+inline constexpr uint16_t bitwise_or = 117;
+inline constexpr uint16_t bitwise_or_ = 118;
+inline constexpr uint16_t bitwise_xor = 119;
+inline constexpr uint16_t bitwise_xor_ = 120;
+inline constexpr uint16_t bitwise_not = 121;
+inline constexpr uint16_t bitwise_not_ = 122;
+inline constexpr uint16_t isnan = 123;
+inline constexpr uint16_t isinf = 124;
+inline constexpr uint16_t isfinite = 125;
+inline constexpr uint16_t isclose = 126;
+inline constexpr uint16_t sum = 127;
+inline constexpr uint16_t mean = 128;
+inline constexpr uint16_t nansum = 129;
+inline constexpr uint16_t prod = 130;
+inline constexpr uint16_t prod_dim = 131;
+inline constexpr uint16_t logsumexp = 132;
+inline constexpr uint16_t var = 133;
+inline constexpr uint16_t var_unbiased = 134;
+inline constexpr uint16_t std = 135;
+inline constexpr uint16_t std_unbiased = 136;
+inline constexpr uint16_t norm = 137;
+inline constexpr uint16_t norm_named = 138;
+inline constexpr uint16_t all = 139;
+inline constexpr uint16_t any = 140;
+inline constexpr uint16_t count_nonzero = 141;
+inline constexpr uint16_t cumsum = 142;
+inline constexpr uint16_t reverse_cumsum = 143;
+inline constexpr uint16_t cumprod = 144;
+inline constexpr uint16_t linear_scan = 145;
+inline constexpr uint16_t logcumsumexp = 146;
+inline constexpr uint16_t cummax = 147;
+inline constexpr uint16_t cummin = 148;
+inline constexpr uint16_t max = 149;
+inline constexpr uint16_t max_dim = 150;
+inline constexpr uint16_t max_other = 151;
+inline constexpr uint16_t min = 152;
+inline constexpr uint16_t min_dim = 153;
+inline constexpr uint16_t min_other = 154;
+inline constexpr uint16_t amax = 155;
+inline constexpr uint16_t amin = 156;
+inline constexpr uint16_t argmax = 157;
+inline constexpr uint16_t argmin = 158;
+inline constexpr uint16_t sort = 159;
+inline constexpr uint16_t argsort = 160;
+inline constexpr uint16_t topk = 161;
+inline constexpr uint16_t kthvalue = 162;
+inline constexpr uint16_t median = 163;
+inline constexpr uint16_t median_dim = 164;
+inline constexpr uint16_t mode = 165;
+inline constexpr uint16_t pick_along = 166;
+inline constexpr uint16_t spread_along = 167;
+inline constexpr uint16_t view = 168;
+inline constexpr uint16_t reshape = 169;
+inline constexpr uint16_t expand = 170;
+inline constexpr uint16_t permute = 171;
+inline constexpr uint16_t transpose = 172;
+inline constexpr uint16_t t = 173;
+inline constexpr uint16_t swapaxes = 174;
+inline constexpr uint16_t movedim = 175;
+inline constexpr uint16_t squeeze = 176;
+inline constexpr uint16_t unsqueeze = 177;
+inline constexpr uint16_t flatten = 178;
+inline constexpr uint16_t unflatten = 179;
+inline constexpr uint16_t slice = 180;
+inline constexpr uint16_t slice_backward = 181;
+inline constexpr uint16_t narrow = 182;
+inline constexpr uint16_t select = 183;
+inline constexpr uint16_t select_backward = 184;
+inline constexpr uint16_t expand_as = 185;
+inline constexpr uint16_t view_as = 186;
+inline constexpr uint16_t reshape_as = 187;
+inline constexpr uint16_t broadcast_to = 188;
+inline constexpr uint16_t broadcast_tensors = 189;
+inline constexpr uint16_t as_strided = 190;
+inline constexpr uint16_t strided_view = 191;
+inline constexpr uint16_t as_strided_backward = 192;
+inline constexpr uint16_t as_strided_scatter = 193;
+inline constexpr uint16_t diagonal = 194;
+inline constexpr uint16_t diagonal_backward = 195;
+inline constexpr uint16_t diag_embed = 196;
+inline constexpr uint16_t diag = 197;
+inline constexpr uint16_t diagflat = 198;
+inline constexpr uint16_t tril = 199;
+inline constexpr uint16_t tril_ = 200;
+inline constexpr uint16_t triu = 201;
+inline constexpr uint16_t triu_ = 202;
+inline constexpr uint16_t block_diag = 203;
+inline constexpr uint16_t cat = 204;
+inline constexpr uint16_t stack = 205;
+inline constexpr uint16_t split = 206;
+inline constexpr uint16_t split_sizes = 207;
+inline constexpr uint16_t split_with_sizes = 208;
+inline constexpr uint16_t chunk = 209;
+inline constexpr uint16_t unbind = 210;
+inline constexpr uint16_t flip = 211;
+inline constexpr uint16_t roll = 212;
+inline constexpr uint16_t rot90 = 213;
+inline constexpr uint16_t repeat = 214;
+inline constexpr uint16_t tile = 215;
+inline constexpr uint16_t meshgrid = 216;
+inline constexpr uint16_t repeat_interleave = 217;
+inline constexpr uint16_t repeat_interleave_Tensor = 218;
+inline constexpr uint16_t repeat_interleave_places = 219;
+inline constexpr uint16_t index = 220;
+inline constexpr uint16_t index_backward = 221;
+inline constexpr uint16_t index_put = 222;
+inline constexpr uint16_t index_put_ = 223;
+inline constexpr uint16_t index_select = 224;
+inline constexpr uint16_t gather = 225;
+inline constexpr uint16_t scatter = 226;
+inline constexpr uint16_t scatter_ = 227;
+inline constexpr uint16_t scatter_value = 228;
+inline constexpr uint16_t scatter_value_ = 229;
+inline constexpr uint16_t scatter_add = 230;
+inline constexpr uint16_t scatter_add_ = 231;
+inline constexpr uint16_t index_add = 232;
+inline constexpr uint16_t index_add_ = 233;
+inline constexpr uint16_t index_copy = 234;
+inline constexpr uint16_t index_copy_ = 235;
+inline constexpr uint16_t index_fill = 236;
+inline constexpr uint16_t index_fill_ = 237;
+inline constexpr uint16_t take = 238;
+inline constexpr uint16_t put = 239;
+inline constexpr uint16_t put_ = 240;
+inline constexpr uint16_t take_along_dim = 241;
+inline constexpr uint16_t masked_select = 242;
+inline constexpr uint16_t masked_scatter = 243;
+inline constexpr uint16_t masked_scatter_ = 244;
+inline constexpr uint16_t nonzero = 245;
+inline constexpr uint16_t nonzero_numpy = 246;
+inline constexpr uint16_t argwhere = 247;
+inline constexpr uint16_t one_hot = 248;
+inline constexpr uint16_t matmul = 249;
+inline constexpr uint16_t mm = 250;
+inline constexpr uint16_t bmm = 251;
+inline constexpr uint16_t mv = 252;
+inline constexpr uint16_t dot = 253;
+inline constexpr uint16_t vdot = 254;
+inline constexpr uint16_t inner = 255;
+inline constexpr uint16_t outer = 256;
+inline constexpr uint16_t ger = 257;
+inline constexpr uint16_t addmm = 258;
+inline constexpr uint16_t addmm_ = 259;
+inline constexpr uint16_t addmv = 260;
+inline constexpr uint16_t addmv_ = 261;
+inline constexpr uint16_t addr = 262;
+inline constexpr uint16_t addr_ = 263;
+inline constexpr uint16_t addbmm = 264;
+inline constexpr uint16_t addbmm_ = 265;
+inline constexpr uint16_t baddbmm = 266;
+inline constexpr uint16_t baddbmm_ = 267;
+inline constexpr uint16_t linear = 268;
+inline constexpr uint16_t einsum = 269;
+inline constexpr uint16_t tensordot = 270;
+inline constexpr uint16_t tensordot_lists = 271;
+inline constexpr uint16_t tensordot_pair = 272;
+inline constexpr uint16_t kron = 273;
+inline constexpr uint16_t matrix_power = 274;
+inline constexpr uint16_t cross = 275;
+inline constexpr uint16_t trace = 276;
+inline constexpr uint16_t conv_forward = 277;
+inline constexpr uint16_t conv_input = 278;
+inline constexpr uint16_t conv_weight = 279;
+inline constexpr uint16_t conv1d = 280;
+inline constexpr uint16_t conv2d = 281;
+inline constexpr uint16_t conv3d = 282;
+inline constexpr uint16_t conv_transpose1d = 283;
+inline constexpr uint16_t conv_transpose2d = 284;
+inline constexpr uint16_t conv_transpose3d = 285;
+inline constexpr uint16_t softmax = 286;
+inline constexpr uint16_t softmin = 287;
+inline constexpr uint16_t log_softmax = 288;
+inline constexpr uint16_t nll_pick = 289;
+inline constexpr uint16_t nll_spread = 290;
+inline constexpr uint16_t nll_loss = 291;
+inline constexpr uint16_t zeros = 292;
+inline constexpr uint16_t ones = 293;
+inline constexpr uint16_t full = 294;
+inline constexpr uint16_t zeros_like = 295;
+inline constexpr uint16_t ones_like = 296;
+inline constexpr uint16_t empty = 297;
+inline constexpr uint16_t full_like = 298;
+inline constexpr uint16_t empty_like = 299;
+inline constexpr uint16_t new_zeros = 300;
+inline constexpr uint16_t new_ones = 301;
+inline constexpr uint16_t new_empty = 302;
+inline constexpr uint16_t new_full = 303;
+inline constexpr uint16_t new_tensor = 304;
+inline constexpr uint16_t arange = 305;
+inline constexpr uint16_t arange_start = 306;
+inline constexpr uint16_t range = 307;
+inline constexpr uint16_t linspace = 308;
+inline constexpr uint16_t logspace = 309;
+inline constexpr uint16_t eye = 310;
+inline constexpr uint16_t tril_indices = 311;
+inline constexpr uint16_t triu_indices = 312;
+inline constexpr uint16_t to_device = 313;
+inline constexpr uint16_t to_other = 314;
+inline constexpr uint16_t type = 315;
+inline constexpr uint16_t type_as = 316;
+inline constexpr uint16_t float_ = 317;
+inline constexpr uint16_t double_ = 318;
+inline constexpr uint16_t half = 319;
+inline constexpr uint16_t bfloat16_ = 320;
+inline constexpr uint16_t int_ = 321;
+inline constexpr uint16_t long_ = 322;
+inline constexpr uint16_t short_ = 323;
+inline constexpr uint16_t char_ = 324;
+inline constexpr uint16_t byte = 325;
+inline constexpr uint16_t bool_ = 326;
+inline constexpr uint16_t generator = 327;
+inline constexpr uint16_t manual_seed = 328;
+inline constexpr uint16_t rand = 329;
+inline constexpr uint16_t randn = 330;
+inline constexpr uint16_t rand_like = 331;
+inline constexpr uint16_t randn_like = 332;
+inline constexpr uint16_t randint = 333;
+inline constexpr uint16_t randint_low = 334;
+inline constexpr uint16_t randint_like = 335;
+inline constexpr uint16_t randint_like_low = 336;
+inline constexpr uint16_t randperm = 337;
+inline constexpr uint16_t normal = 338;
+inline constexpr uint16_t normal_size = 339;
+inline constexpr uint16_t bernoulli = 340;
+inline constexpr uint16_t bernoulli_p = 341;
+inline constexpr uint16_t normal_ = 342;
+inline constexpr uint16_t uniform_ = 343;
+inline constexpr uint16_t random_ = 344;
+inline constexpr uint16_t random_to_ = 345;
+inline constexpr uint16_t random_from_ = 346;
+inline constexpr uint16_t bernoulli_ = 347;
+inline constexpr uint16_t exponential_ = 348;
+inline constexpr uint16_t clone = 349;
+inline constexpr uint16_t contiguous = 350;
+inline constexpr uint16_t cast = 351;
+inline constexpr uint16_t to = 352;
+inline constexpr uint16_t copy = 353;
+inline constexpr uint16_t copy_ = 354;
+inline constexpr uint16_t fill = 355;
+inline constexpr uint16_t fill_ = 356;
+inline constexpr uint16_t zero = 357;
+inline constexpr uint16_t zero_ = 358;
+inline constexpr uint16_t detach = 359;
+inline constexpr uint16_t data = 360;
+inline constexpr uint16_t requires_grad_ = 361;
+inline constexpr uint16_t Variable = 362;
+inline constexpr uint16_t retain_grad = 363;
+inline constexpr uint16_t set_grad = 364;
+inline constexpr uint16_t zero_grad = 365;
+inline constexpr uint16_t backward = 366;
+inline constexpr uint16_t grad = 367;
 }  // namespace op
 
 template <Handle T>
@@ -196,28 +768,176 @@ const T& neg_(const T& self, std::source_location at = std::source_location::cur
 }
 
 template <Handle T>
-T exp(const T& self, std::source_location at = std::source_location::current()) {
+T abs(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::exp, at, args);
+  return self.maker().one(op::abs, at, args);
 }
 
 template <Handle T>
-const T& exp_(const T& self, std::source_location at = std::source_location::current()) {
+const T& abs_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  self.maker().none(op::exp_, at, args);
+  self.maker().none(op::abs_, at, args);
   return self;
 }
 
 template <Handle T>
-T log(const T& self, std::source_location at = std::source_location::current()) {
+T sign(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::log, at, args);
+  return self.maker().one(op::sign, at, args);
 }
 
 template <Handle T>
-const T& log_(const T& self, std::source_location at = std::source_location::current()) {
+const T& sign_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  self.maker().none(op::log_, at, args);
+  self.maker().none(op::sign_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sgn(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sgn, at, args);
+}
+
+template <Handle T>
+const T& sgn_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sgn_, at, args);
+  return self;
+}
+
+template <Handle T>
+T positive(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::positive, at, args);
+}
+
+template <Handle T>
+T square(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::square, at, args);
+}
+
+template <Handle T>
+const T& square_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::square_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sqrt(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sqrt, at, args);
+}
+
+template <Handle T>
+const T& sqrt_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sqrt_, at, args);
+  return self;
+}
+
+template <Handle T>
+T rsqrt(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::rsqrt, at, args);
+}
+
+template <Handle T>
+const T& rsqrt_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::rsqrt_, at, args);
+  return self;
+}
+
+template <Handle T>
+T reciprocal(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::reciprocal, at, args);
+}
+
+template <Handle T>
+const T& reciprocal_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::reciprocal_, at, args);
+  return self;
+}
+
+template <Handle T>
+T floor(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::floor, at, args);
+}
+
+template <Handle T>
+const T& floor_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::floor_, at, args);
+  return self;
+}
+
+template <Handle T>
+T ceil(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::ceil, at, args);
+}
+
+template <Handle T>
+const T& ceil_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::ceil_, at, args);
+  return self;
+}
+
+template <Handle T>
+T trunc(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::trunc, at, args);
+}
+
+template <Handle T>
+const T& trunc_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::trunc_, at, args);
+  return self;
+}
+
+struct round_options {
+  [[no_unique_address]] Named named_{};
+  int64_t decimals = 0;
+};
+template <Handle T>
+T round(const T& self, As<T, int64_t> decimals = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(decimals)};
+  return self.maker().one(op::round, at, args);
+}
+template <Handle T>
+T round(const T& self, round_options o, std::source_location at = std::source_location::current()) {
+  return round(self, o.decimals, at);
+}
+
+template <Handle T>
+const T& round_(const T& self, As<T, int64_t> decimals = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(decimals)};
+  self.maker().none(op::round_, at, args);
+  return self;
+}
+template <Handle T>
+const T& round_(const T& self, round_options o, std::source_location at = std::source_location::current()) {
+  return round_(self, o.decimals, at);
+}
+
+template <Handle T>
+T frac(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::frac, at, args);
+}
+
+template <Handle T>
+const T& frac_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::frac_, at, args);
   return self;
 }
 
@@ -238,6 +958,194 @@ template <Handle T>
 T threshold_backward(const T& grad_output, As<T, const T&> self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(grad_output), to_value<T>(self)};
   return grad_output.maker().one(op::threshold_backward, at, args);
+}
+
+template <Handle T>
+T exp(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::exp, at, args);
+}
+
+template <Handle T>
+const T& exp_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::exp_, at, args);
+  return self;
+}
+
+template <Handle T>
+T exp2(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::exp2, at, args);
+}
+
+template <Handle T>
+const T& exp2_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::exp2_, at, args);
+  return self;
+}
+
+template <Handle T>
+T expm1(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::expm1, at, args);
+}
+
+template <Handle T>
+const T& expm1_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::expm1_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log, at, args);
+}
+
+template <Handle T>
+const T& log_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log2(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log2, at, args);
+}
+
+template <Handle T>
+const T& log2_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log2_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log10(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log10, at, args);
+}
+
+template <Handle T>
+const T& log10_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log10_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log1p(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log1p, at, args);
+}
+
+template <Handle T>
+const T& log1p_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log1p_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sin(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sin, at, args);
+}
+
+template <Handle T>
+const T& sin_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sin_, at, args);
+  return self;
+}
+
+template <Handle T>
+T cos(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::cos, at, args);
+}
+
+template <Handle T>
+const T& cos_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::cos_, at, args);
+  return self;
+}
+
+template <Handle T>
+T tanh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::tanh, at, args);
+}
+
+template <Handle T>
+const T& tanh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::tanh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sigmoid(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sigmoid, at, args);
+}
+
+template <Handle T>
+const T& sigmoid_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sigmoid_, at, args);
+  return self;
+}
+
+template <Handle T>
+T pow(const T& self, As<T, Operand<T>> exponent, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(exponent)};
+  return self.maker().one(op::pow, at, args);
+}
+
+template <Handle T>
+const T& pow_(const T& self, As<T, Operand<T>> exponent, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(exponent)};
+  self.maker().none(op::pow_, at, args);
+  return self;
+}
+
+template <Handle T>
+T atan2(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::atan2, at, args);
+}
+
+template <Handle T>
+const T& atan2_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::atan2_, at, args);
+  return self;
+}
+
+template <Handle T>
+T hypot(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::hypot, at, args);
+}
+
+template <Handle T>
+const T& hypot_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::hypot_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logaddexp(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logaddexp, at, args);
 }
 
 struct add_options {
@@ -341,6 +1249,276 @@ T minimum(const T& self, As<T, const T&> other, std::source_location at = std::s
 }
 
 template <Handle T>
+T fmod(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::fmod, at, args);
+}
+
+template <Handle T>
+const T& fmod_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::fmod_, at, args);
+  return self;
+}
+
+template <Handle T>
+T remainder(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::remainder, at, args);
+}
+
+template <Handle T>
+const T& remainder_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::remainder_, at, args);
+  return self;
+}
+
+template <Handle T>
+T floor_divide(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::floor_divide, at, args);
+}
+
+template <Handle T>
+const T& floor_divide_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::floor_divide_, at, args);
+  return self;
+}
+
+template <Handle T>
+T true_divide(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::true_divide, at, args);
+}
+
+template <Handle T>
+const T& true_divide_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::true_divide_, at, args);
+  return self;
+}
+
+struct divide_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<std::string_view> rounding_mode{};
+};
+template <Handle T>
+T divide(const T& self, As<T, Operand<T>> other, As<T, std::optional<std::string_view>> rounding_mode = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(rounding_mode)};
+  return self.maker().one(op::divide, at, args);
+}
+template <Handle T>
+T divide(const T& self, Operand<std::type_identity_t<T>> other, divide_options o, std::source_location at = std::source_location::current()) {
+  return divide(self, other, o.rounding_mode, at);
+}
+
+template <Handle T>
+const T& divide_(const T& self, As<T, Operand<T>> other, As<T, std::optional<std::string_view>> rounding_mode = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(rounding_mode)};
+  self.maker().none(op::divide_, at, args);
+  return self;
+}
+template <Handle T>
+const T& divide_(const T& self, Operand<std::type_identity_t<T>> other, divide_options o, std::source_location at = std::source_location::current()) {
+  return divide_(self, other, o.rounding_mode, at);
+}
+
+template <Handle T>
+T multiply(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::multiply, at, args);
+}
+
+template <Handle T>
+const T& multiply_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::multiply_, at, args);
+  return self;
+}
+
+struct subtract_options {
+  [[no_unique_address]] Named named_{};
+  Scalar alpha = 1;
+};
+template <Handle T>
+T subtract(const T& self, As<T, Operand<T>> other, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(alpha)};
+  return self.maker().one(op::subtract, at, args);
+}
+template <Handle T>
+T subtract(const T& self, Operand<std::type_identity_t<T>> other, subtract_options o, std::source_location at = std::source_location::current()) {
+  return subtract(self, other, o.alpha, at);
+}
+
+template <Handle T>
+const T& subtract_(const T& self, As<T, Operand<T>> other, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(alpha)};
+  self.maker().none(op::subtract_, at, args);
+  return self;
+}
+template <Handle T>
+const T& subtract_(const T& self, Operand<std::type_identity_t<T>> other, subtract_options o, std::source_location at = std::source_location::current()) {
+  return subtract_(self, other, o.alpha, at);
+}
+
+struct rsub_options {
+  [[no_unique_address]] Named named_{};
+  Scalar alpha = 1;
+};
+template <Handle T>
+T rsub(const T& self, As<T, Operand<T>> other, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(alpha)};
+  return self.maker().one(op::rsub, at, args);
+}
+template <Handle T>
+T rsub(const T& self, Operand<std::type_identity_t<T>> other, rsub_options o, std::source_location at = std::source_location::current()) {
+  return rsub(self, other, o.alpha, at);
+}
+
+template <Handle T>
+T fmax(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::fmax, at, args);
+}
+
+template <Handle T>
+T fmin(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::fmin, at, args);
+}
+
+struct addcmul_options {
+  [[no_unique_address]] Named named_{};
+  Scalar value = 1;
+};
+template <Handle T>
+T addcmul(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  return self.maker().one(op::addcmul, at, args);
+}
+template <Handle T>
+T addcmul(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) {
+  return addcmul(self, tensor1, tensor2, o.value, at);
+}
+
+template <Handle T>
+const T& addcmul_(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  self.maker().none(op::addcmul_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addcmul_(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) {
+  return addcmul_(self, tensor1, tensor2, o.value, at);
+}
+
+struct addcdiv_options {
+  [[no_unique_address]] Named named_{};
+  Scalar value = 1;
+};
+template <Handle T>
+T addcdiv(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  return self.maker().one(op::addcdiv, at, args);
+}
+template <Handle T>
+T addcdiv(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) {
+  return addcdiv(self, tensor1, tensor2, o.value, at);
+}
+
+template <Handle T>
+const T& addcdiv_(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  self.maker().none(op::addcdiv_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addcdiv_(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) {
+  return addcdiv_(self, tensor1, tensor2, o.value, at);
+}
+
+template <Handle T>
+T lerp(const T& self, As<T, const T&> end, As<T, Operand<T>> weight, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(end), to_value<T>(weight)};
+  return self.maker().one(op::lerp, at, args);
+}
+
+template <Handle T>
+const T& lerp_(const T& self, As<T, const T&> end, As<T, Operand<T>> weight, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(end), to_value<T>(weight)};
+  self.maker().none(op::lerp_, at, args);
+  return self;
+}
+
+template <class T>
+struct clamp_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<Operand<T>> min{};
+  std::optional<Operand<T>> max{};
+};
+template <Handle T>
+T clamp(const T& self, As<T, std::optional<Operand<T>>> min = {}, As<T, std::optional<Operand<T>>> max = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min), to_value<T>(max)};
+  return self.maker().one(op::clamp, at, args);
+}
+template <Handle T>
+T clamp(const T& self, clamp_options<T> o, std::source_location at = std::source_location::current()) {
+  return clamp(self, o.min, o.max, at);
+}
+
+template <Handle T>
+const T& clamp_(const T& self, As<T, std::optional<Operand<T>>> min = {}, As<T, std::optional<Operand<T>>> max = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min), to_value<T>(max)};
+  self.maker().none(op::clamp_, at, args);
+  return self;
+}
+template <Handle T>
+const T& clamp_(const T& self, clamp_options<T> o, std::source_location at = std::source_location::current()) {
+  return clamp_(self, o.min, o.max, at);
+}
+
+template <Handle T>
+T clamp_min(const T& self, As<T, Operand<T>> min, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min)};
+  return self.maker().one(op::clamp_min, at, args);
+}
+
+template <Handle T>
+const T& clamp_min_(const T& self, As<T, Operand<T>> min, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min)};
+  self.maker().none(op::clamp_min_, at, args);
+  return self;
+}
+
+template <Handle T>
+T clamp_max(const T& self, As<T, Operand<T>> max, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(max)};
+  return self.maker().one(op::clamp_max, at, args);
+}
+
+template <Handle T>
+const T& clamp_max_(const T& self, As<T, Operand<T>> max, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(max)};
+  self.maker().none(op::clamp_max_, at, args);
+  return self;
+}
+
+template <Handle T>
+T masked_fill(const T& self, As<T, const T&> mask, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(value)};
+  return self.maker().one(op::masked_fill, at, args);
+}
+
+template <Handle T>
+const T& masked_fill_(const T& self, As<T, const T&> mask, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(value)};
+  self.maker().none(op::masked_fill_, at, args);
+  return self;
+}
+
+template <Handle T>
 T eq(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::eq, at, args);
@@ -382,6 +1560,144 @@ T where(const T& condition, As<T, Operand<T>> self, As<T, Operand<T>> other, std
   return condition.maker().one(op::where, at, args);
 }
 
+template <Handle T>
+T logical_and(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logical_and, at, args);
+}
+
+template <Handle T>
+const T& logical_and_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::logical_and_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logical_or(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logical_or, at, args);
+}
+
+template <Handle T>
+const T& logical_or_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::logical_or_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logical_xor(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logical_xor, at, args);
+}
+
+template <Handle T>
+const T& logical_xor_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::logical_xor_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logical_not(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::logical_not, at, args);
+}
+
+template <Handle T>
+const T& logical_not_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::logical_not_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_and(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_and, at, args);
+}
+
+template <Handle T>
+const T& bitwise_and_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_and_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_or(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_or, at, args);
+}
+
+template <Handle T>
+const T& bitwise_or_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_or_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_xor(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_xor, at, args);
+}
+
+template <Handle T>
+const T& bitwise_xor_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_xor_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_not(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bitwise_not, at, args);
+}
+
+template <Handle T>
+const T& bitwise_not_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::bitwise_not_, at, args);
+  return self;
+}
+
+template <Handle T>
+T isnan(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::isnan, at, args);
+}
+
+template <Handle T>
+T isinf(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::isinf, at, args);
+}
+
+template <Handle T>
+T isfinite(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::isfinite, at, args);
+}
+
+struct isclose_options {
+  [[no_unique_address]] Named named_{};
+  double rtol = 1e-05;
+  double atol = 1e-08;
+  bool equal_nan = false;
+};
+template <Handle T>
+T isclose(const T& self, As<T, const T&> other, As<T, double> rtol = 1e-05, As<T, double> atol = 1e-08, As<T, bool> equal_nan = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(rtol), to_value<T>(atol), to_value<T>(equal_nan)};
+  return self.maker().one(op::isclose, at, args);
+}
+template <Handle T>
+T isclose(const T& self, const std::type_identity_t<T>& other, isclose_options o, std::source_location at = std::source_location::current()) {
+  return isclose(self, other, o.rtol, o.atol, o.equal_nan, at);
+}
+
 struct sum_options {
   [[no_unique_address]] Named named_{};
   Dims dim{};
@@ -414,6 +1730,476 @@ T mean(const T& self, mean_options o, std::source_location at = std::source_loca
   return mean(self, o.dim, o.keepdim, o.dtype, at);
 }
 
+struct nansum_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T nansum(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::nansum, at, args);
+}
+template <Handle T>
+T nansum(const T& self, nansum_options o, std::source_location at = std::source_location::current()) {
+  return nansum(self, o.dim, o.keepdim, o.dtype, at);
+}
+
+struct prod_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T prod(const T& self, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::prod, at, args);
+}
+template <Handle T>
+T prod(const T& self, prod_options o, std::source_location at = std::source_location::current()) {
+  return prod(self, o.dtype, at);
+}
+
+struct prod_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T prod(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::prod_dim, at, args);
+}
+template <Handle T>
+T prod(const T& self, int64_t dim, prod_dim_options o, std::source_location at = std::source_location::current()) {
+  return prod(self, dim, o.keepdim, o.dtype, at);
+}
+
+struct logsumexp_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+T logsumexp(const T& self, As<T, Ints> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::logsumexp, at, args);
+}
+template <Handle T>
+T logsumexp(const T& self, Ints dim, logsumexp_options o, std::source_location at = std::source_location::current()) {
+  return logsumexp(self, dim, o.keepdim, at);
+}
+
+struct var_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool unbiased = true;
+  bool keepdim = false;
+  std::optional<Scalar> correction{};
+};
+template <Handle T>
+T var(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> unbiased = true, As<T, bool> keepdim = false, As<T, std::optional<Scalar>> correction = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(unbiased), to_value<T>(keepdim), to_value<T>(correction)};
+  return self.maker().one(op::var, at, args);
+}
+template <Handle T>
+T var(const T& self, var_options o, std::source_location at = std::source_location::current()) {
+  return var(self, o.dim, o.unbiased, o.keepdim, o.correction, at);
+}
+
+template <Handle T>
+T var(const T& self, As<T, Flag> unbiased, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(unbiased)};
+  return self.maker().one(op::var_unbiased, at, args);
+}
+
+struct std_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool unbiased = true;
+  bool keepdim = false;
+  std::optional<Scalar> correction{};
+};
+template <Handle T>
+T std(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> unbiased = true, As<T, bool> keepdim = false, As<T, std::optional<Scalar>> correction = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(unbiased), to_value<T>(keepdim), to_value<T>(correction)};
+  return self.maker().one(op::std, at, args);
+}
+template <Handle T>
+T std(const T& self, std_options o, std::source_location at = std::source_location::current()) {
+  return std(self, o.dim, o.unbiased, o.keepdim, o.correction, at);
+}
+
+template <Handle T>
+T std(const T& self, As<T, Flag> unbiased, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(unbiased)};
+  return self.maker().one(op::std_unbiased, at, args);
+}
+
+struct norm_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<Scalar> p = 2;
+  Dims dim{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T norm(const T& self, As<T, std::optional<Scalar>> p = 2, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::norm, at, args);
+}
+template <Handle T>
+T norm(const T& self, norm_options o, std::source_location at = std::source_location::current()) {
+  return norm(self, o.p, o.dim, o.keepdim, o.dtype, at);
+}
+
+struct norm_named_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T norm(const T& self, As<T, std::string_view> p, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
+  return self.maker().one(op::norm_named, at, args);
+}
+template <Handle T>
+T norm(const T& self, std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) {
+  return norm(self, p, o.dim, o.keepdim, o.dtype, at);
+}
+
+struct all_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T all(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::all, at, args);
+}
+template <Handle T>
+T all(const T& self, all_options o, std::source_location at = std::source_location::current()) {
+  return all(self, o.dim, o.keepdim, at);
+}
+
+struct any_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T any(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::any, at, args);
+}
+template <Handle T>
+T any(const T& self, any_options o, std::source_location at = std::source_location::current()) {
+  return any(self, o.dim, o.keepdim, at);
+}
+
+struct count_nonzero_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+};
+template <Handle T>
+T count_nonzero(const T& self, As<T, OptionalInts> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::count_nonzero, at, args);
+}
+template <Handle T>
+T count_nonzero(const T& self, count_nonzero_options o, std::source_location at = std::source_location::current()) {
+  return count_nonzero(self, o.dim, at);
+}
+
+struct cumsum_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T cumsum(const T& self, As<T, int64_t> dim, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::cumsum, at, args);
+}
+template <Handle T>
+T cumsum(const T& self, int64_t dim, cumsum_options o, std::source_location at = std::source_location::current()) {
+  return cumsum(self, dim, o.dtype, at);
+}
+
+template <Handle T>
+T reverse_cumsum(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::reverse_cumsum, at, args);
+}
+
+struct cumprod_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T cumprod(const T& self, As<T, int64_t> dim, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::cumprod, at, args);
+}
+template <Handle T>
+T cumprod(const T& self, int64_t dim, cumprod_options o, std::source_location at = std::source_location::current()) {
+  return cumprod(self, dim, o.dtype, at);
+}
+
+struct linear_scan_options {
+  [[no_unique_address]] Named named_{};
+  bool reverse = false;
+};
+template <Handle T>
+T linear_scan(const T& decay, As<T, const T&> self, As<T, int64_t> dim, As<T, bool> reverse = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(decay), to_value<T>(self), to_value<T>(dim), to_value<T>(reverse)};
+  return decay.maker().one(op::linear_scan, at, args);
+}
+template <Handle T>
+T linear_scan(const T& decay, const std::type_identity_t<T>& self, int64_t dim, linear_scan_options o, std::source_location at = std::source_location::current()) {
+  return linear_scan(decay, self, dim, o.reverse, at);
+}
+
+template <Handle T>
+T logcumsumexp(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::logcumsumexp, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> cummax(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().template several<2>(op::cummax, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> cummin(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().template several<2>(op::cummin, at, args);
+}
+
+template <Handle T>
+T max(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::max, at, args);
+}
+
+struct max_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> max(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::max_dim, at, args);
+}
+template <Handle T>
+std::array<T, 2> max(const T& self, int64_t dim, max_dim_options o, std::source_location at = std::source_location::current()) {
+  return max(self, dim, o.keepdim, at);
+}
+
+template <Handle T>
+T max(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::max_other, at, args);
+}
+
+template <Handle T>
+T min(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::min, at, args);
+}
+
+struct min_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> min(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::min_dim, at, args);
+}
+template <Handle T>
+std::array<T, 2> min(const T& self, int64_t dim, min_dim_options o, std::source_location at = std::source_location::current()) {
+  return min(self, dim, o.keepdim, at);
+}
+
+template <Handle T>
+T min(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::min_other, at, args);
+}
+
+struct amax_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T amax(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::amax, at, args);
+}
+template <Handle T>
+T amax(const T& self, amax_options o, std::source_location at = std::source_location::current()) {
+  return amax(self, o.dim, o.keepdim, at);
+}
+
+struct amin_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T amin(const T& self, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::amin, at, args);
+}
+template <Handle T>
+T amin(const T& self, amin_options o, std::source_location at = std::source_location::current()) {
+  return amin(self, o.dim, o.keepdim, at);
+}
+
+struct argmax_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T argmax(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::argmax, at, args);
+}
+template <Handle T>
+T argmax(const T& self, argmax_options o, std::source_location at = std::source_location::current()) {
+  return argmax(self, o.dim, o.keepdim, at);
+}
+
+struct argmin_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  bool keepdim = false;
+};
+template <Handle T>
+T argmin(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().one(op::argmin, at, args);
+}
+template <Handle T>
+T argmin(const T& self, argmin_options o, std::source_location at = std::source_location::current()) {
+  return argmin(self, o.dim, o.keepdim, at);
+}
+
+struct sort_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool descending = false;
+  bool stable = false;
+};
+template <Handle T>
+std::array<T, 2> sort(const T& self, As<T, int64_t> dim = -1, As<T, bool> descending = false, As<T, bool> stable = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(descending), to_value<T>(stable)};
+  return self.maker().template several<2>(op::sort, at, args);
+}
+template <Handle T>
+std::array<T, 2> sort(const T& self, sort_options o, std::source_location at = std::source_location::current()) {
+  return sort(self, o.dim, o.descending, o.stable, at);
+}
+
+struct argsort_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool descending = false;
+  bool stable = false;
+};
+template <Handle T>
+T argsort(const T& self, As<T, int64_t> dim = -1, As<T, bool> descending = false, As<T, bool> stable = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(descending), to_value<T>(stable)};
+  return self.maker().one(op::argsort, at, args);
+}
+template <Handle T>
+T argsort(const T& self, argsort_options o, std::source_location at = std::source_location::current()) {
+  return argsort(self, o.dim, o.descending, o.stable, at);
+}
+
+struct topk_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool largest = true;
+  bool sorted = true;
+};
+template <Handle T>
+std::array<T, 2> topk(const T& self, As<T, int64_t> k, As<T, int64_t> dim = -1, As<T, bool> largest = true, As<T, bool> sorted = true, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(k), to_value<T>(dim), to_value<T>(largest), to_value<T>(sorted)};
+  return self.maker().template several<2>(op::topk, at, args);
+}
+template <Handle T>
+std::array<T, 2> topk(const T& self, int64_t k, topk_options o, std::source_location at = std::source_location::current()) {
+  return topk(self, k, o.dim, o.largest, o.sorted, at);
+}
+
+struct kthvalue_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> kthvalue(const T& self, As<T, int64_t> k, As<T, int64_t> dim = -1, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(k), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::kthvalue, at, args);
+}
+template <Handle T>
+std::array<T, 2> kthvalue(const T& self, int64_t k, kthvalue_options o, std::source_location at = std::source_location::current()) {
+  return kthvalue(self, k, o.dim, o.keepdim, at);
+}
+
+template <Handle T>
+T median(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::median, at, args);
+}
+
+struct median_dim_options {
+  [[no_unique_address]] Named named_{};
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> median(const T& self, As<T, int64_t> dim, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::median_dim, at, args);
+}
+template <Handle T>
+std::array<T, 2> median(const T& self, int64_t dim, median_dim_options o, std::source_location at = std::source_location::current()) {
+  return median(self, dim, o.keepdim, at);
+}
+
+struct mode_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = -1;
+  bool keepdim = false;
+};
+template <Handle T>
+std::array<T, 2> mode(const T& self, As<T, int64_t> dim = -1, As<T, bool> keepdim = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(keepdim)};
+  return self.maker().template several<2>(op::mode, at, args);
+}
+template <Handle T>
+std::array<T, 2> mode(const T& self, mode_options o, std::source_location at = std::source_location::current()) {
+  return mode(self, o.dim, o.keepdim, at);
+}
+
+template <Handle T>
+T pick_along(const T& self, As<T, int64_t> dim, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index)};
+  return self.maker().one(op::pick_along, at, args);
+}
+
+template <Handle T>
+T spread_along(const T& grad, As<T, Ints> size, As<T, int64_t> dim, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(size), to_value<T>(dim), to_value<T>(index)};
+  return grad.maker().one(op::spread_along, at, args);
+}
+
 template <Handle T>
 T view(const T& self, As<T, Ints> size, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(size)};
@@ -442,6 +2228,148 @@ template <Handle T>
 T transpose(const T& self, As<T, int64_t> dim0, As<T, int64_t> dim1, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(dim0), to_value<T>(dim1)};
   return self.maker().one(op::transpose, at, args);
+}
+
+template <Handle T>
+T t(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::t, at, args);
+}
+
+template <Handle T>
+T swapaxes(const T& self, As<T, int64_t> axis0, As<T, int64_t> axis1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(axis0), to_value<T>(axis1)};
+  return self.maker().one(op::swapaxes, at, args);
+}
+
+template <Handle T>
+T movedim(const T& self, As<T, Ints> source, As<T, Ints> destination, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(source), to_value<T>(destination)};
+  return self.maker().one(op::movedim, at, args);
+}
+
+struct squeeze_options {
+  [[no_unique_address]] Named named_{};
+  Dims dim{};
+};
+template <Handle T>
+T squeeze(const T& self, As<T, OptionalInts> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::squeeze, at, args);
+}
+template <Handle T>
+T squeeze(const T& self, squeeze_options o, std::source_location at = std::source_location::current()) {
+  return squeeze(self, o.dim, at);
+}
+
+template <Handle T>
+T unsqueeze(const T& self, As<T, int64_t> dim, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().one(op::unsqueeze, at, args);
+}
+
+struct flatten_options {
+  [[no_unique_address]] Named named_{};
+  int64_t start_dim = 0;
+  int64_t end_dim = -1;
+};
+template <Handle T>
+T flatten(const T& self, As<T, int64_t> start_dim = 0, As<T, int64_t> end_dim = -1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(start_dim), to_value<T>(end_dim)};
+  return self.maker().one(op::flatten, at, args);
+}
+template <Handle T>
+T flatten(const T& self, flatten_options o, std::source_location at = std::source_location::current()) {
+  return flatten(self, o.start_dim, o.end_dim, at);
+}
+
+template <Handle T>
+T unflatten(const T& self, As<T, int64_t> dim, As<T, Ints> sizes, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(sizes)};
+  return self.maker().one(op::unflatten, at, args);
+}
+
+struct slice_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+  std::optional<int64_t> start{};
+  std::optional<int64_t> end{};
+  int64_t step = 1;
+};
+template <Handle T>
+T slice(const T& self, As<T, int64_t> dim = 0, As<T, std::optional<int64_t>> start = {}, As<T, std::optional<int64_t>> end = {}, As<T, int64_t> step = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(start), to_value<T>(end), to_value<T>(step)};
+  return self.maker().one(op::slice, at, args);
+}
+template <Handle T>
+T slice(const T& self, slice_options o, std::source_location at = std::source_location::current()) {
+  return slice(self, o.dim, o.start, o.end, o.step, at);
+}
+
+template <Handle T>
+T slice_backward(const T& grad, As<T, Ints> input_sizes, As<T, int64_t> dim, As<T, std::optional<int64_t>> start, As<T, std::optional<int64_t>> end, As<T, int64_t> step, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input_sizes), to_value<T>(dim), to_value<T>(start), to_value<T>(end), to_value<T>(step)};
+  return grad.maker().one(op::slice_backward, at, args);
+}
+
+template <Handle T>
+T narrow(const T& self, As<T, int64_t> dim, As<T, int64_t> start, As<T, int64_t> length, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(start), to_value<T>(length)};
+  return self.maker().one(op::narrow, at, args);
+}
+
+template <Handle T>
+T select(const T& self, As<T, int64_t> dim, As<T, int64_t> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index)};
+  return self.maker().one(op::select, at, args);
+}
+
+template <Handle T>
+T select_backward(const T& grad, As<T, Ints> input_sizes, As<T, int64_t> dim, As<T, int64_t> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input_sizes), to_value<T>(dim), to_value<T>(index)};
+  return grad.maker().one(op::select_backward, at, args);
+}
+
+template <Handle T>
+T expand_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::expand_as, at, args);
+}
+
+template <Handle T>
+T view_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::view_as, at, args);
+}
+
+template <Handle T>
+T reshape_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::reshape_as, at, args);
+}
+
+template <Handle T>
+T broadcast_to(const T& self, As<T, Ints> size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size)};
+  return self.maker().one(op::broadcast_to, at, args);
+}
+
+template <Handle T>
+std::vector<T> broadcast_tensors(std::span<const T> tensors, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors)};
+  return maker_of(tensors, "broadcast_tensors").list(op::broadcast_tensors, at, args);
+}
+template <Handle T>
+std::vector<T> broadcast_tensors(std::initializer_list<T> tensors, std::source_location at = std::source_location::current()) {
+  return broadcast_tensors(std::span<const T>(tensors.begin(), tensors.size()), at);
+}
+template <Handle T>
+std::vector<T> broadcast_tensors(const std::vector<T>& tensors, std::source_location at = std::source_location::current()) {
+  return broadcast_tensors(std::span<const T>(tensors), at);
+}
+template <Handle T>
+std::vector<T> broadcast_tensors(const T& tensors, std::source_location at = std::source_location::current()) {
+  return broadcast_tensors(std::span<const T>(&tensors, 1), at);
 }
 
 struct as_strided_options {
@@ -484,6 +2412,415 @@ T as_strided_scatter(const T& self, const std::type_identity_t<T>& src, Ints siz
   return as_strided_scatter(self, src, size, stride, o.storage_offset, at);
 }
 
+struct diagonal_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  int64_t dim1 = 0;
+  int64_t dim2 = 1;
+};
+template <Handle T>
+T diagonal(const T& self, As<T, int64_t> offset = 0, As<T, int64_t> dim1 = 0, As<T, int64_t> dim2 = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(offset), to_value<T>(dim1), to_value<T>(dim2)};
+  return self.maker().one(op::diagonal, at, args);
+}
+template <Handle T>
+T diagonal(const T& self, diagonal_options o, std::source_location at = std::source_location::current()) {
+  return diagonal(self, o.offset, o.dim1, o.dim2, at);
+}
+
+template <Handle T>
+T diagonal_backward(const T& grad, As<T, Ints> input_sizes, As<T, int64_t> offset, As<T, int64_t> dim1, As<T, int64_t> dim2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input_sizes), to_value<T>(offset), to_value<T>(dim1), to_value<T>(dim2)};
+  return grad.maker().one(op::diagonal_backward, at, args);
+}
+
+struct diag_embed_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  int64_t dim1 = -2;
+  int64_t dim2 = -1;
+};
+template <Handle T>
+T diag_embed(const T& self, As<T, int64_t> offset = 0, As<T, int64_t> dim1 = -2, As<T, int64_t> dim2 = -1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(offset), to_value<T>(dim1), to_value<T>(dim2)};
+  return self.maker().one(op::diag_embed, at, args);
+}
+template <Handle T>
+T diag_embed(const T& self, diag_embed_options o, std::source_location at = std::source_location::current()) {
+  return diag_embed(self, o.offset, o.dim1, o.dim2, at);
+}
+
+struct diag_options {
+  [[no_unique_address]] Named named_{};
+  int64_t diagonal = 0;
+};
+template <Handle T>
+T diag(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  return self.maker().one(op::diag, at, args);
+}
+template <Handle T>
+T diag(const T& self, diag_options o, std::source_location at = std::source_location::current()) {
+  return diag(self, o.diagonal, at);
+}
+
+struct diagflat_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+};
+template <Handle T>
+T diagflat(const T& self, As<T, int64_t> offset = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(offset)};
+  return self.maker().one(op::diagflat, at, args);
+}
+template <Handle T>
+T diagflat(const T& self, diagflat_options o, std::source_location at = std::source_location::current()) {
+  return diagflat(self, o.offset, at);
+}
+
+struct tril_options {
+  [[no_unique_address]] Named named_{};
+  int64_t diagonal = 0;
+};
+template <Handle T>
+T tril(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  return self.maker().one(op::tril, at, args);
+}
+template <Handle T>
+T tril(const T& self, tril_options o, std::source_location at = std::source_location::current()) {
+  return tril(self, o.diagonal, at);
+}
+
+template <Handle T>
+const T& tril_(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  self.maker().none(op::tril_, at, args);
+  return self;
+}
+template <Handle T>
+const T& tril_(const T& self, tril_options o, std::source_location at = std::source_location::current()) {
+  return tril_(self, o.diagonal, at);
+}
+
+struct triu_options {
+  [[no_unique_address]] Named named_{};
+  int64_t diagonal = 0;
+};
+template <Handle T>
+T triu(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  return self.maker().one(op::triu, at, args);
+}
+template <Handle T>
+T triu(const T& self, triu_options o, std::source_location at = std::source_location::current()) {
+  return triu(self, o.diagonal, at);
+}
+
+template <Handle T>
+const T& triu_(const T& self, As<T, int64_t> diagonal = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(diagonal)};
+  self.maker().none(op::triu_, at, args);
+  return self;
+}
+template <Handle T>
+const T& triu_(const T& self, triu_options o, std::source_location at = std::source_location::current()) {
+  return triu_(self, o.diagonal, at);
+}
+
+template <Handle T>
+T block_diag(std::span<const T> tensors, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors)};
+  return maker_of(tensors, "block_diag").one(op::block_diag, at, args);
+}
+template <Handle T>
+T block_diag(std::initializer_list<T> tensors, std::source_location at = std::source_location::current()) {
+  return block_diag(std::span<const T>(tensors.begin(), tensors.size()), at);
+}
+template <Handle T>
+T block_diag(const std::vector<T>& tensors, std::source_location at = std::source_location::current()) {
+  return block_diag(std::span<const T>(tensors), at);
+}
+template <Handle T>
+T block_diag(const T& tensors, std::source_location at = std::source_location::current()) {
+  return block_diag(std::span<const T>(&tensors, 1), at);
+}
+
+struct cat_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+T cat(std::span<const T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors), to_value<T>(dim)};
+  return maker_of(tensors, "cat").one(op::cat, at, args);
+}
+template <Handle T>
+T cat(std::span<const T> tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(tensors, o.dim, at);
+}
+template <Handle T>
+T cat(std::initializer_list<T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors.begin(), tensors.size()), dim, at);
+}
+template <Handle T>
+T cat(std::initializer_list<T> tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors.begin(), tensors.size()), o.dim, at);
+}
+template <Handle T>
+T cat(const std::vector<T>& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors), dim, at);
+}
+template <Handle T>
+T cat(const std::vector<T>& tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(tensors), o.dim, at);
+}
+template <Handle T>
+T cat(const T& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(&tensors, 1), dim, at);
+}
+template <Handle T>
+T cat(const T& tensors, cat_options o, std::source_location at = std::source_location::current()) {
+  return cat(std::span<const T>(&tensors, 1), o.dim, at);
+}
+
+struct stack_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+T stack(std::span<const T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors), to_value<T>(dim)};
+  return maker_of(tensors, "stack").one(op::stack, at, args);
+}
+template <Handle T>
+T stack(std::span<const T> tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(tensors, o.dim, at);
+}
+template <Handle T>
+T stack(std::initializer_list<T> tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors.begin(), tensors.size()), dim, at);
+}
+template <Handle T>
+T stack(std::initializer_list<T> tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors.begin(), tensors.size()), o.dim, at);
+}
+template <Handle T>
+T stack(const std::vector<T>& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors), dim, at);
+}
+template <Handle T>
+T stack(const std::vector<T>& tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(tensors), o.dim, at);
+}
+template <Handle T>
+T stack(const T& tensors, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(&tensors, 1), dim, at);
+}
+template <Handle T>
+T stack(const T& tensors, stack_options o, std::source_location at = std::source_location::current()) {
+  return stack(std::span<const T>(&tensors, 1), o.dim, at);
+}
+
+struct split_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> split(const T& self, As<T, int64_t> split_size_or_sections, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(split_size_or_sections), to_value<T>(dim)};
+  return self.maker().list(op::split, at, args);
+}
+template <Handle T>
+std::vector<T> split(const T& self, int64_t split_size_or_sections, split_options o, std::source_location at = std::source_location::current()) {
+  return split(self, split_size_or_sections, o.dim, at);
+}
+
+struct split_sizes_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> split(const T& self, As<T, Ints> split_size_or_sections, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(split_size_or_sections), to_value<T>(dim)};
+  return self.maker().list(op::split_sizes, at, args);
+}
+template <Handle T>
+std::vector<T> split(const T& self, Ints split_size_or_sections, split_sizes_options o, std::source_location at = std::source_location::current()) {
+  return split(self, split_size_or_sections, o.dim, at);
+}
+
+struct split_with_sizes_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> split_with_sizes(const T& self, As<T, Ints> split_sizes, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(split_sizes), to_value<T>(dim)};
+  return self.maker().list(op::split_with_sizes, at, args);
+}
+template <Handle T>
+std::vector<T> split_with_sizes(const T& self, Ints split_sizes, split_with_sizes_options o, std::source_location at = std::source_location::current()) {
+  return split_with_sizes(self, split_sizes, o.dim, at);
+}
+
+struct chunk_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> chunk(const T& self, As<T, int64_t> chunks, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(chunks), to_value<T>(dim)};
+  return self.maker().list(op::chunk, at, args);
+}
+template <Handle T>
+std::vector<T> chunk(const T& self, int64_t chunks, chunk_options o, std::source_location at = std::source_location::current()) {
+  return chunk(self, chunks, o.dim, at);
+}
+
+struct unbind_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dim = 0;
+};
+template <Handle T>
+std::vector<T> unbind(const T& self, As<T, int64_t> dim = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim)};
+  return self.maker().list(op::unbind, at, args);
+}
+template <Handle T>
+std::vector<T> unbind(const T& self, unbind_options o, std::source_location at = std::source_location::current()) {
+  return unbind(self, o.dim, at);
+}
+
+template <Handle T>
+T flip(const T& self, As<T, Ints> dims, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dims)};
+  return self.maker().one(op::flip, at, args);
+}
+
+struct roll_options {
+  [[no_unique_address]] Named named_{};
+  Dims dims{};
+};
+template <Handle T>
+T roll(const T& self, As<T, Ints> shifts, As<T, Ints> dims = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(shifts), to_value<T>(dims)};
+  return self.maker().one(op::roll, at, args);
+}
+template <Handle T>
+T roll(const T& self, Ints shifts, roll_options o, std::source_location at = std::source_location::current()) {
+  return roll(self, shifts, o.dims, at);
+}
+
+struct rot90_options {
+  [[no_unique_address]] Named named_{};
+  int64_t k = 1;
+  Dims dims = {0, 1};
+};
+template <Handle T>
+T rot90(const T& self, As<T, int64_t> k = 1, As<T, Ints> dims = {0, 1}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(k), to_value<T>(dims)};
+  return self.maker().one(op::rot90, at, args);
+}
+template <Handle T>
+T rot90(const T& self, rot90_options o, std::source_location at = std::source_location::current()) {
+  return rot90(self, o.k, o.dims, at);
+}
+
+template <Handle T>
+T repeat(const T& self, As<T, Ints> repeats, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(repeats)};
+  return self.maker().one(op::repeat, at, args);
+}
+
+template <Handle T>
+T tile(const T& self, As<T, Ints> dims, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dims)};
+  return self.maker().one(op::tile, at, args);
+}
+
+struct meshgrid_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<std::string_view> indexing{};
+};
+template <Handle T>
+std::vector<T> meshgrid(std::span<const T> tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors), to_value<T>(indexing)};
+  return maker_of(tensors, "meshgrid").list(op::meshgrid, at, args);
+}
+template <Handle T>
+std::vector<T> meshgrid(std::span<const T> tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(tensors, o.indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(std::initializer_list<T> tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors.begin(), tensors.size()), indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(std::initializer_list<T> tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors.begin(), tensors.size()), o.indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const std::vector<T>& tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors), indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const std::vector<T>& tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(tensors), o.indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const T& tensors, As<T, std::optional<std::string_view>> indexing = {}, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(&tensors, 1), indexing, at);
+}
+template <Handle T>
+std::vector<T> meshgrid(const T& tensors, meshgrid_options o, std::source_location at = std::source_location::current()) {
+  return meshgrid(std::span<const T>(&tensors, 1), o.indexing, at);
+}
+
+struct repeat_interleave_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<int64_t> output_size{};
+};
+template <Handle T>
+T repeat_interleave(const T& self, As<T, int64_t> repeats, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<int64_t>> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(repeats), to_value<T>(dim), to_value<T>(output_size)};
+  return self.maker().one(op::repeat_interleave, at, args);
+}
+template <Handle T>
+T repeat_interleave(const T& self, int64_t repeats, repeat_interleave_options o, std::source_location at = std::source_location::current()) {
+  return repeat_interleave(self, repeats, o.dim, o.output_size, at);
+}
+
+struct repeat_interleave_Tensor_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<int64_t> output_size{};
+};
+template <Handle T>
+T repeat_interleave(const T& self, As<T, const T&> repeats, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<int64_t>> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(repeats), to_value<T>(dim), to_value<T>(output_size)};
+  return self.maker().one(op::repeat_interleave_Tensor, at, args);
+}
+template <Handle T>
+T repeat_interleave(const T& self, const std::type_identity_t<T>& repeats, repeat_interleave_Tensor_options o, std::source_location at = std::source_location::current()) {
+  return repeat_interleave(self, repeats, o.dim, o.output_size, at);
+}
+
+struct repeat_interleave_places_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> output_size{};
+};
+template <Handle T>
+T repeat_interleave(const T& repeats, As<T, std::optional<int64_t>> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(repeats), to_value<T>(output_size)};
+  return repeats.maker().one(op::repeat_interleave_places, at, args);
+}
+template <Handle T>
+T repeat_interleave(const T& repeats, repeat_interleave_places_options o, std::source_location at = std::source_location::current()) {
+  return repeat_interleave(repeats, o.output_size, at);
+}
+
 template <Handle T>
 T index(const T& self, As<T, Indices<T>> index, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(index)};
@@ -522,9 +2859,492 @@ const T& index_put_(const T& self, Indices<std::type_identity_t<T>> index, Opera
 }
 
 template <Handle T>
+T index_select(const T& self, As<T, int64_t> dim, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index)};
+  return self.maker().one(op::index_select, at, args);
+}
+
+struct gather_options {
+  [[no_unique_address]] Named named_{};
+  bool sparse_grad = false;
+};
+template <Handle T>
+T gather(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, bool> sparse_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(sparse_grad)};
+  return self.maker().one(op::gather, at, args);
+}
+template <Handle T>
+T gather(const T& self, int64_t dim, const std::type_identity_t<T>& index, gather_options o, std::source_location at = std::source_location::current()) {
+  return gather(self, dim, index, o.sparse_grad, at);
+}
+
+template <Handle T>
+T scatter(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  return self.maker().one(op::scatter, at, args);
+}
+
+template <Handle T>
+const T& scatter_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  self.maker().none(op::scatter_, at, args);
+  return self;
+}
+
+template <Handle T>
+T scatter(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Scalar> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  return self.maker().one(op::scatter_value, at, args);
+}
+
+template <Handle T>
+const T& scatter_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Scalar> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  self.maker().none(op::scatter_value_, at, args);
+  return self;
+}
+
+template <Handle T>
+T scatter_add(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  return self.maker().one(op::scatter_add, at, args);
+}
+
+template <Handle T>
+const T& scatter_add_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> src, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(src)};
+  self.maker().none(op::scatter_add_, at, args);
+  return self;
+}
+
+struct index_add_options {
+  [[no_unique_address]] Named named_{};
+  Scalar alpha = 1;
+};
+template <Handle T>
+T index_add(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source), to_value<T>(alpha)};
+  return self.maker().one(op::index_add, at, args);
+}
+template <Handle T>
+T index_add(const T& self, int64_t dim, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, index_add_options o, std::source_location at = std::source_location::current()) {
+  return index_add(self, dim, index, source, o.alpha, at);
+}
+
+template <Handle T>
+const T& index_add_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source), to_value<T>(alpha)};
+  self.maker().none(op::index_add_, at, args);
+  return self;
+}
+template <Handle T>
+const T& index_add_(const T& self, int64_t dim, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, index_add_options o, std::source_location at = std::source_location::current()) {
+  return index_add_(self, dim, index, source, o.alpha, at);
+}
+
+template <Handle T>
+T index_copy(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source)};
+  return self.maker().one(op::index_copy, at, args);
+}
+
+template <Handle T>
+const T& index_copy_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(source)};
+  self.maker().none(op::index_copy_, at, args);
+  return self;
+}
+
+template <Handle T>
+T index_fill(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  return self.maker().one(op::index_fill, at, args);
+}
+
+template <Handle T>
+const T& index_fill_(const T& self, As<T, int64_t> dim, As<T, const T&> index, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(index), to_value<T>(value)};
+  self.maker().none(op::index_fill_, at, args);
+  return self;
+}
+
+template <Handle T>
+T take(const T& self, As<T, const T&> index, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(index)};
+  return self.maker().one(op::take, at, args);
+}
+
+struct put_options {
+  [[no_unique_address]] Named named_{};
+  bool accumulate = false;
+};
+template <Handle T>
+T put(const T& self, As<T, const T&> index, As<T, const T&> source, As<T, bool> accumulate = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(index), to_value<T>(source), to_value<T>(accumulate)};
+  return self.maker().one(op::put, at, args);
+}
+template <Handle T>
+T put(const T& self, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, put_options o, std::source_location at = std::source_location::current()) {
+  return put(self, index, source, o.accumulate, at);
+}
+
+template <Handle T>
+const T& put_(const T& self, As<T, const T&> index, As<T, const T&> source, As<T, bool> accumulate = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(index), to_value<T>(source), to_value<T>(accumulate)};
+  self.maker().none(op::put_, at, args);
+  return self;
+}
+template <Handle T>
+const T& put_(const T& self, const std::type_identity_t<T>& index, const std::type_identity_t<T>& source, put_options o, std::source_location at = std::source_location::current()) {
+  return put_(self, index, source, o.accumulate, at);
+}
+
+struct take_along_dim_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+};
+template <Handle T>
+T take_along_dim(const T& self, As<T, const T&> indices, As<T, std::optional<int64_t>> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(indices), to_value<T>(dim)};
+  return self.maker().one(op::take_along_dim, at, args);
+}
+template <Handle T>
+T take_along_dim(const T& self, const std::type_identity_t<T>& indices, take_along_dim_options o, std::source_location at = std::source_location::current()) {
+  return take_along_dim(self, indices, o.dim, at);
+}
+
+template <Handle T>
+T masked_select(const T& self, As<T, const T&> mask, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask)};
+  return self.maker().one(op::masked_select, at, args);
+}
+
+template <Handle T>
+T masked_scatter(const T& self, As<T, const T&> mask, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(source)};
+  return self.maker().one(op::masked_scatter, at, args);
+}
+
+template <Handle T>
+const T& masked_scatter_(const T& self, As<T, const T&> mask, As<T, const T&> source, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(source)};
+  self.maker().none(op::masked_scatter_, at, args);
+  return self;
+}
+
+struct nonzero_options {
+  [[no_unique_address]] Named named_{};
+  bool as_tuple = false;
+};
+template <Handle T>
+T nonzero(const T& self, As<T, bool> as_tuple = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(as_tuple)};
+  return self.maker().one(op::nonzero, at, args);
+}
+template <Handle T>
+T nonzero(const T& self, nonzero_options o, std::source_location at = std::source_location::current()) {
+  return nonzero(self, o.as_tuple, at);
+}
+
+template <Handle T>
+std::vector<T> nonzero_numpy(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().list(op::nonzero_numpy, at, args);
+}
+
+template <Handle T>
+T argwhere(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::argwhere, at, args);
+}
+
+struct one_hot_options {
+  [[no_unique_address]] Named named_{};
+  int64_t num_classes = -1;
+};
+template <Handle T>
+T one_hot(const T& self, As<T, int64_t> num_classes = -1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(num_classes)};
+  return self.maker().one(op::one_hot, at, args);
+}
+template <Handle T>
+T one_hot(const T& self, one_hot_options o, std::source_location at = std::source_location::current()) {
+  return one_hot(self, o.num_classes, at);
+}
+
+template <Handle T>
 T matmul(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::matmul, at, args);
+}
+
+template <Handle T>
+T mm(const T& self, As<T, const T&> mat2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat2)};
+  return self.maker().one(op::mm, at, args);
+}
+
+template <Handle T>
+T bmm(const T& self, As<T, const T&> mat2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat2)};
+  return self.maker().one(op::bmm, at, args);
+}
+
+template <Handle T>
+T mv(const T& self, As<T, const T&> vec, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec)};
+  return self.maker().one(op::mv, at, args);
+}
+
+template <Handle T>
+T dot(const T& self, As<T, const T&> tensor, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor)};
+  return self.maker().one(op::dot, at, args);
+}
+
+template <Handle T>
+T vdot(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::vdot, at, args);
+}
+
+template <Handle T>
+T inner(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::inner, at, args);
+}
+
+template <Handle T>
+T outer(const T& self, As<T, const T&> vec2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec2)};
+  return self.maker().one(op::outer, at, args);
+}
+
+template <Handle T>
+T ger(const T& self, As<T, const T&> vec2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec2)};
+  return self.maker().one(op::ger, at, args);
+}
+
+struct addmm_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addmm(const T& self, As<T, const T&> mat1, As<T, const T&> mat2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat1), to_value<T>(mat2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addmm, at, args);
+}
+template <Handle T>
+T addmm(const T& self, const std::type_identity_t<T>& mat1, const std::type_identity_t<T>& mat2, addmm_options o, std::source_location at = std::source_location::current()) {
+  return addmm(self, mat1, mat2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addmm_(const T& self, As<T, const T&> mat1, As<T, const T&> mat2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat1), to_value<T>(mat2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addmm_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addmm_(const T& self, const std::type_identity_t<T>& mat1, const std::type_identity_t<T>& mat2, addmm_options o, std::source_location at = std::source_location::current()) {
+  return addmm_(self, mat1, mat2, o.beta, o.alpha, at);
+}
+
+struct addmv_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addmv(const T& self, As<T, const T&> mat, As<T, const T&> vec, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat), to_value<T>(vec), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addmv, at, args);
+}
+template <Handle T>
+T addmv(const T& self, const std::type_identity_t<T>& mat, const std::type_identity_t<T>& vec, addmv_options o, std::source_location at = std::source_location::current()) {
+  return addmv(self, mat, vec, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addmv_(const T& self, As<T, const T&> mat, As<T, const T&> vec, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mat), to_value<T>(vec), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addmv_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addmv_(const T& self, const std::type_identity_t<T>& mat, const std::type_identity_t<T>& vec, addmv_options o, std::source_location at = std::source_location::current()) {
+  return addmv_(self, mat, vec, o.beta, o.alpha, at);
+}
+
+struct addr_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addr(const T& self, As<T, const T&> vec1, As<T, const T&> vec2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec1), to_value<T>(vec2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addr, at, args);
+}
+template <Handle T>
+T addr(const T& self, const std::type_identity_t<T>& vec1, const std::type_identity_t<T>& vec2, addr_options o, std::source_location at = std::source_location::current()) {
+  return addr(self, vec1, vec2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addr_(const T& self, As<T, const T&> vec1, As<T, const T&> vec2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(vec1), to_value<T>(vec2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addr_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addr_(const T& self, const std::type_identity_t<T>& vec1, const std::type_identity_t<T>& vec2, addr_options o, std::source_location at = std::source_location::current()) {
+  return addr_(self, vec1, vec2, o.beta, o.alpha, at);
+}
+
+struct addbmm_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T addbmm(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::addbmm, at, args);
+}
+template <Handle T>
+T addbmm(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, addbmm_options o, std::source_location at = std::source_location::current()) {
+  return addbmm(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& addbmm_(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::addbmm_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addbmm_(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, addbmm_options o, std::source_location at = std::source_location::current()) {
+  return addbmm_(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+struct baddbmm_options {
+  [[no_unique_address]] Named named_{};
+  Scalar beta = 1;
+  Scalar alpha = 1;
+};
+template <Handle T>
+T baddbmm(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  return self.maker().one(op::baddbmm, at, args);
+}
+template <Handle T>
+T baddbmm(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) {
+  return baddbmm(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+template <Handle T>
+const T& baddbmm_(const T& self, As<T, const T&> batch1, As<T, const T&> batch2, As<T, Scalar> beta = 1, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(batch1), to_value<T>(batch2), to_value<T>(beta), to_value<T>(alpha)};
+  self.maker().none(op::baddbmm_, at, args);
+  return self;
+}
+template <Handle T>
+const T& baddbmm_(const T& self, const std::type_identity_t<T>& batch1, const std::type_identity_t<T>& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) {
+  return baddbmm_(self, batch1, batch2, o.beta, o.alpha, at);
+}
+
+template <class T>
+struct linear_options {
+  [[no_unique_address]] Named named_{};
+  T bias{};
+};
+template <Handle T>
+T linear(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias)};
+  return input.maker().one(op::linear, at, args);
+}
+template <Handle T>
+T linear(const T& input, const std::type_identity_t<T>& weight, linear_options<T> o, std::source_location at = std::source_location::current()) {
+  return linear(input, weight, o.bias, at);
+}
+
+template <Handle T>
+T einsum(std::span<const T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(operands), to_value<T>(equation)};
+  return maker_of(operands, "einsum").one(op::einsum, at, args);
+}
+template <Handle T>
+T einsum(std::initializer_list<T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  return einsum(std::span<const T>(operands.begin(), operands.size()), equation, at);
+}
+template <Handle T>
+T einsum(const std::vector<T>& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  return einsum(std::span<const T>(operands), equation, at);
+}
+template <Handle T>
+T einsum(const T& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
+  return einsum(std::span<const T>(&operands, 1), equation, at);
+}
+
+struct tensordot_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dims = 2;
+};
+template <Handle T>
+T tensordot(const T& a, As<T, const T&> b, As<T, int64_t> dims = 2, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(a), to_value<T>(b), to_value<T>(dims)};
+  return a.maker().one(op::tensordot, at, args);
+}
+template <Handle T>
+T tensordot(const T& a, const std::type_identity_t<T>& b, tensordot_options o, std::source_location at = std::source_location::current()) {
+  return tensordot(a, b, o.dims, at);
+}
+
+template <Handle T>
+T tensordot(const T& self, As<T, const T&> other, As<T, Ints> dims_self, As<T, Ints> dims_other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(dims_self), to_value<T>(dims_other)};
+  return self.maker().one(op::tensordot_lists, at, args);
+}
+
+template <Handle T>
+T tensordot(const T& a, As<T, const T&> b, As<T, Indices<T>> dims, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(a), to_value<T>(b), to_value<T>(dims)};
+  return a.maker().one(op::tensordot_pair, at, args);
+}
+
+template <Handle T>
+T kron(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::kron, at, args);
+}
+
+template <Handle T>
+T matrix_power(const T& self, As<T, int64_t> n, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(n)};
+  return self.maker().one(op::matrix_power, at, args);
+}
+
+struct cross_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+};
+template <Handle T>
+T cross(const T& self, As<T, const T&> other, As<T, std::optional<int64_t>> dim = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(dim)};
+  return self.maker().one(op::cross, at, args);
+}
+template <Handle T>
+T cross(const T& self, const std::type_identity_t<T>& other, cross_options o, std::source_location at = std::source_location::current()) {
+  return cross(self, other, o.dim, at);
+}
+
+template <Handle T>
+T trace(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::trace, at, args);
 }
 
 template <Handle T>
@@ -662,18 +3482,49 @@ T conv_transpose3d(const T& input, const std::type_identity_t<T>& weight, conv_t
   return conv_transpose3d(input, weight, o.bias, o.stride, o.padding, o.output_padding, o.groups, o.dilation, at);
 }
 
-struct log_softmax_options {
+struct softmax_options {
   [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
   std::optional<DType> dtype{};
 };
 template <Handle T>
-T log_softmax(const T& self, As<T, int64_t> dim, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+T softmax(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::softmax, at, args);
+}
+template <Handle T>
+T softmax(const T& self, softmax_options o, std::source_location at = std::source_location::current()) {
+  return softmax(self, o.dim, o.dtype, at);
+}
+
+struct softmin_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T softmin(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
+  return self.maker().one(op::softmin, at, args);
+}
+template <Handle T>
+T softmin(const T& self, softmin_options o, std::source_location at = std::source_location::current()) {
+  return softmin(self, o.dim, o.dtype, at);
+}
+
+struct log_softmax_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> dim{};
+  std::optional<DType> dtype{};
+};
+template <Handle T>
+T log_softmax(const T& self, As<T, std::optional<int64_t>> dim = {}, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(dim), to_value<T>(dtype)};
   return self.maker().one(op::log_softmax, at, args);
 }
 template <Handle T>
-T log_softmax(const T& self, int64_t dim, log_softmax_options o, std::source_location at = std::source_location::current()) {
-  return log_softmax(self, dim, o.dtype, at);
+T log_softmax(const T& self, log_softmax_options o, std::source_location at = std::source_location::current()) {
+  return log_softmax(self, o.dim, o.dtype, at);
 }
 
 template <class T>
@@ -831,52 +3682,459 @@ T ones_like(const T& self, ones_like_options o, std::source_location at = std::s
   return ones_like(self, o.dtype, o.device, o.requires_grad, at);
 }
 
-struct rand_options {
+struct empty_options {
   [[no_unique_address]] Named named_{};
   std::optional<DType> dtype{};
   std::optional<std::string_view> device{};
   bool requires_grad = false;
 };
 template <Maker M>
-typename M::Tensor rand(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+typename M::Tensor empty(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
   const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
-  return m.one(op::rand, at, args);
+  return m.one(op::empty, at, args);
 }
 template <class D = void>
-auto rand(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
-  return rand(DefaultMaker<D>::get(), size, dtype, device, requires_grad, at);
+auto empty(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return empty(DefaultMaker<D>::get(), size, dtype, device, requires_grad, at);
 }
 template <Maker M>
-typename M::Tensor rand(M& m, Ints size, rand_options o, std::source_location at = std::source_location::current()) {
-  return rand(m, size, o.dtype, o.device, o.requires_grad, at);
+typename M::Tensor empty(M& m, Ints size, empty_options o, std::source_location at = std::source_location::current()) {
+  return empty(m, size, o.dtype, o.device, o.requires_grad, at);
 }
 template <class D = void>
-auto rand(Ints size, rand_options o, std::source_location at = std::source_location::current()) {
-  return rand(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, at);
+auto empty(Ints size, empty_options o, std::source_location at = std::source_location::current()) {
+  return empty(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, at);
 }
 
-struct randn_options {
+struct full_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T full_like(const T& self, As<T, Scalar> fill_value, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(fill_value), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::full_like, at, args);
+}
+template <Handle T>
+T full_like(const T& self, Scalar fill_value, full_like_options o, std::source_location at = std::source_location::current()) {
+  return full_like(self, fill_value, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct empty_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T empty_like(const T& self, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::empty_like, at, args);
+}
+template <Handle T>
+T empty_like(const T& self, empty_like_options o, std::source_location at = std::source_location::current()) {
+  return empty_like(self, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_zeros_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_zeros(const T& self, As<T, Ints> size, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_zeros, at, args);
+}
+template <Handle T>
+T new_zeros(const T& self, Ints size, new_zeros_options o, std::source_location at = std::source_location::current()) {
+  return new_zeros(self, size, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_ones_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_ones(const T& self, As<T, Ints> size, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_ones, at, args);
+}
+template <Handle T>
+T new_ones(const T& self, Ints size, new_ones_options o, std::source_location at = std::source_location::current()) {
+  return new_ones(self, size, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_empty_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_empty(const T& self, As<T, Ints> size, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_empty, at, args);
+}
+template <Handle T>
+T new_empty(const T& self, Ints size, new_empty_options o, std::source_location at = std::source_location::current()) {
+  return new_empty(self, size, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_full_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_full(const T& self, As<T, Ints> size, As<T, Scalar> fill_value, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(size), to_value<T>(fill_value), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_full, at, args);
+}
+template <Handle T>
+T new_full(const T& self, Ints size, Scalar fill_value, new_full_options o, std::source_location at = std::source_location::current()) {
+  return new_full(self, size, fill_value, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct new_tensor_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T new_tensor(const T& self, As<T, Operand<T>> data, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(data), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::new_tensor, at, args);
+}
+template <Handle T>
+T new_tensor(const T& self, Operand<std::type_identity_t<T>> data, new_tensor_options o, std::source_location at = std::source_location::current()) {
+  return new_tensor(self, data, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct arange_options {
   [[no_unique_address]] Named named_{};
   std::optional<DType> dtype{};
   std::optional<std::string_view> device{};
   bool requires_grad = false;
 };
 template <Maker M>
-typename M::Tensor randn(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
-  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
-  return m.one(op::randn, at, args);
+typename M::Tensor arange(M& m, As<M, Scalar> end, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::arange, at, args);
 }
 template <class D = void>
-auto randn(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
-  return randn(DefaultMaker<D>::get(), size, dtype, device, requires_grad, at);
+auto arange(As<D, Scalar> end, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), end, dtype, device, requires_grad, at);
 }
 template <Maker M>
-typename M::Tensor randn(M& m, Ints size, randn_options o, std::source_location at = std::source_location::current()) {
-  return randn(m, size, o.dtype, o.device, o.requires_grad, at);
+typename M::Tensor arange(M& m, Scalar end, arange_options o, std::source_location at = std::source_location::current()) {
+  return arange(m, end, o.dtype, o.device, o.requires_grad, at);
 }
 template <class D = void>
-auto randn(Ints size, randn_options o, std::source_location at = std::source_location::current()) {
-  return randn(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, at);
+auto arange(Scalar end, arange_options o, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), end, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct arange_start_options {
+  [[no_unique_address]] Named named_{};
+  Scalar step = 1;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor arange(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, Scalar> step = 1, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(step), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::arange_start, at, args);
+}
+template <class D = void>
+auto arange(As<D, Scalar> start, As<D, Scalar> end, As<D, Scalar> step = 1, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), start, end, step, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor arange(M& m, Scalar start, Scalar end, arange_start_options o, std::source_location at = std::source_location::current()) {
+  return arange(m, start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto arange(Scalar start, Scalar end, arange_start_options o, std::source_location at = std::source_location::current()) {
+  return arange(DefaultMaker<D>::get(), start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct range_options {
+  [[no_unique_address]] Named named_{};
+  Scalar step = 1;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor range(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, Scalar> step = 1, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(step), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::range, at, args);
+}
+template <class D = void>
+auto range(As<D, Scalar> start, As<D, Scalar> end, As<D, Scalar> step = 1, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return range(DefaultMaker<D>::get(), start, end, step, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor range(M& m, Scalar start, Scalar end, range_options o, std::source_location at = std::source_location::current()) {
+  return range(m, start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto range(Scalar start, Scalar end, range_options o, std::source_location at = std::source_location::current()) {
+  return range(DefaultMaker<D>::get(), start, end, o.step, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct linspace_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor linspace(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, int64_t> steps, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(steps), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::linspace, at, args);
+}
+template <class D = void>
+auto linspace(As<D, Scalar> start, As<D, Scalar> end, As<D, int64_t> steps, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return linspace(DefaultMaker<D>::get(), start, end, steps, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor linspace(M& m, Scalar start, Scalar end, int64_t steps, linspace_options o, std::source_location at = std::source_location::current()) {
+  return linspace(m, start, end, steps, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto linspace(Scalar start, Scalar end, int64_t steps, linspace_options o, std::source_location at = std::source_location::current()) {
+  return linspace(DefaultMaker<D>::get(), start, end, steps, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct logspace_options {
+  [[no_unique_address]] Named named_{};
+  Scalar base = 10;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor logspace(M& m, As<M, Scalar> start, As<M, Scalar> end, As<M, int64_t> steps, As<M, Scalar> base = 10, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(start), to_value<typename M::Tensor>(end), to_value<typename M::Tensor>(steps), to_value<typename M::Tensor>(base), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::logspace, at, args);
+}
+template <class D = void>
+auto logspace(As<D, Scalar> start, As<D, Scalar> end, As<D, int64_t> steps, As<D, Scalar> base = 10, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return logspace(DefaultMaker<D>::get(), start, end, steps, base, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor logspace(M& m, Scalar start, Scalar end, int64_t steps, logspace_options o, std::source_location at = std::source_location::current()) {
+  return logspace(m, start, end, steps, o.base, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto logspace(Scalar start, Scalar end, int64_t steps, logspace_options o, std::source_location at = std::source_location::current()) {
+  return logspace(DefaultMaker<D>::get(), start, end, steps, o.base, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct eye_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> m_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Maker M>
+typename M::Tensor eye(M& m, As<M, int64_t> n, As<M, std::optional<int64_t>> m_ = {}, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(n), to_value<typename M::Tensor>(m_), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad)};
+  return m.one(op::eye, at, args);
+}
+template <class D = void>
+auto eye(As<D, int64_t> n, As<D, std::optional<int64_t>> m_ = {}, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  return eye(DefaultMaker<D>::get(), n, m_, dtype, device, requires_grad, at);
+}
+template <Maker M>
+typename M::Tensor eye(M& m, int64_t n, eye_options o, std::source_location at = std::source_location::current()) {
+  return eye(m, n, o.m_, o.dtype, o.device, o.requires_grad, at);
+}
+template <class D = void>
+auto eye(int64_t n, eye_options o, std::source_location at = std::source_location::current()) {
+  return eye(DefaultMaker<D>::get(), n, o.m_, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct tril_indices_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+};
+template <Maker M>
+typename M::Tensor tril_indices(M& m, As<M, int64_t> row, As<M, int64_t> col, As<M, int64_t> offset = 0, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(row), to_value<typename M::Tensor>(col), to_value<typename M::Tensor>(offset), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device)};
+  return m.one(op::tril_indices, at, args);
+}
+template <class D = void>
+auto tril_indices(As<D, int64_t> row, As<D, int64_t> col, As<D, int64_t> offset = 0, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  return tril_indices(DefaultMaker<D>::get(), row, col, offset, dtype, device, at);
+}
+template <Maker M>
+typename M::Tensor tril_indices(M& m, int64_t row, int64_t col, tril_indices_options o, std::source_location at = std::source_location::current()) {
+  return tril_indices(m, row, col, o.offset, o.dtype, o.device, at);
+}
+template <class D = void>
+auto tril_indices(int64_t row, int64_t col, tril_indices_options o, std::source_location at = std::source_location::current()) {
+  return tril_indices(DefaultMaker<D>::get(), row, col, o.offset, o.dtype, o.device, at);
+}
+
+struct triu_indices_options {
+  [[no_unique_address]] Named named_{};
+  int64_t offset = 0;
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+};
+template <Maker M>
+typename M::Tensor triu_indices(M& m, As<M, int64_t> row, As<M, int64_t> col, As<M, int64_t> offset = 0, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(row), to_value<typename M::Tensor>(col), to_value<typename M::Tensor>(offset), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device)};
+  return m.one(op::triu_indices, at, args);
+}
+template <class D = void>
+auto triu_indices(As<D, int64_t> row, As<D, int64_t> col, As<D, int64_t> offset = 0, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, std::source_location at = std::source_location::current()) {
+  return triu_indices(DefaultMaker<D>::get(), row, col, offset, dtype, device, at);
+}
+template <Maker M>
+typename M::Tensor triu_indices(M& m, int64_t row, int64_t col, triu_indices_options o, std::source_location at = std::source_location::current()) {
+  return triu_indices(m, row, col, o.offset, o.dtype, o.device, at);
+}
+template <class D = void>
+auto triu_indices(int64_t row, int64_t col, triu_indices_options o, std::source_location at = std::source_location::current()) {
+  return triu_indices(DefaultMaker<D>::get(), row, col, o.offset, o.dtype, o.device, at);
+}
+
+struct to_device_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, std::string_view> device, As<T, std::optional<DType>> dtype = {}, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(device), to_value<T>(dtype), to_value<T>(copy)};
+  return self.maker().one(op::to_device, at, args);
+}
+template <Handle T>
+T to(const T& self, std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) {
+  return to(self, device, o.dtype, o.copy, at);
+}
+
+struct to_other_options {
+  [[no_unique_address]] Named named_{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, const T&> other, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(copy)};
+  return self.maker().one(op::to_other, at, args);
+}
+template <Handle T>
+T to(const T& self, const std::type_identity_t<T>& other, to_other_options o, std::source_location at = std::source_location::current()) {
+  return to(self, other, o.copy, at);
+}
+
+template <Handle T>
+T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::type, at, args);
+}
+
+template <Handle T>
+T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::type_as, at, args);
+}
+
+template <Handle T>
+T float_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::float_, at, args);
+}
+
+template <Handle T>
+T double_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::double_, at, args);
+}
+
+template <Handle T>
+T half(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::half, at, args);
+}
+
+template <Handle T>
+T bfloat16_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bfloat16_, at, args);
+}
+
+template <Handle T>
+T int_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::int_, at, args);
+}
+
+template <Handle T>
+T long_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::long_, at, args);
+}
+
+template <Handle T>
+T short_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::short_, at, args);
+}
+
+template <Handle T>
+T char_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::char_, at, args);
+}
+
+template <Handle T>
+T byte(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::byte, at, args);
+}
+
+template <Handle T>
+T bool_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bool_, at, args);
+}
+
+struct generator_options {
+  [[no_unique_address]] Named named_{};
+  int64_t seed = 67280421310721;
+};
+template <Maker M>
+typename M::Tensor generator(M& m, As<M, int64_t> seed = 67280421310721, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(seed)};
+  return m.one(op::generator, at, args);
+}
+template <class D = void>
+auto generator(As<D, int64_t> seed = 67280421310721, std::source_location at = std::source_location::current()) {
+  return generator(DefaultMaker<D>::get(), seed, at);
+}
+template <Maker M>
+typename M::Tensor generator(M& m, generator_options o, std::source_location at = std::source_location::current()) {
+  return generator(m, o.seed, at);
+}
+template <class D = void>
+auto generator(generator_options o, std::source_location at = std::source_location::current()) {
+  return generator(DefaultMaker<D>::get(), o.seed, at);
 }
 
 template <Maker M>
@@ -887,6 +4145,377 @@ void manual_seed(M& m, As<M, int64_t> seed, std::source_location at = std::sourc
 template <class D = void>
 auto manual_seed(As<D, int64_t> seed, std::source_location at = std::source_location::current()) {
   return manual_seed(DefaultMaker<D>::get(), seed, at);
+}
+
+template <class T>
+struct rand_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor rand(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::rand, at, args);
+}
+template <class D = void>
+auto rand(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return rand(DefaultMaker<D>::get(), size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor rand(M& m, Ints size, rand_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return rand(m, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto rand(Ints size, rand_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return rand(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct randn_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randn(M& m, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randn, at, args);
+}
+template <class D = void>
+auto randn(As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randn(DefaultMaker<D>::get(), size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randn(M& m, Ints size, randn_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randn(m, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randn(Ints size, randn_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randn(DefaultMaker<D>::get(), size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+struct rand_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T rand_like(const T& self, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::rand_like, at, args);
+}
+template <Handle T>
+T rand_like(const T& self, rand_like_options o, std::source_location at = std::source_location::current()) {
+  return rand_like(self, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct randn_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T randn_like(const T& self, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::randn_like, at, args);
+}
+template <Handle T>
+T randn_like(const T& self, randn_like_options o, std::source_location at = std::source_location::current()) {
+  return randn_like(self, o.dtype, o.device, o.requires_grad, at);
+}
+
+template <class T>
+struct randint_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randint(M& m, As<M, int64_t> high, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(high), to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randint, at, args);
+}
+template <class D = void>
+auto randint(As<D, int64_t> high, As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), high, size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randint(M& m, int64_t high, Ints size, randint_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(m, high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randint(int64_t high, Ints size, randint_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct randint_low_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randint(M& m, As<M, int64_t> low, As<M, int64_t> high, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(low), to_value<typename M::Tensor>(high), to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randint_low, at, args);
+}
+template <class D = void>
+auto randint(As<D, int64_t> low, As<D, int64_t> high, As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), low, high, size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randint(M& m, int64_t low, int64_t high, Ints size, randint_low_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(m, low, high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randint(int64_t low, int64_t high, Ints size, randint_low_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randint(DefaultMaker<D>::get(), low, high, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+struct randint_like_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T randint_like(const T& self, As<T, int64_t> high, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(high), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::randint_like, at, args);
+}
+template <Handle T>
+T randint_like(const T& self, int64_t high, randint_like_options o, std::source_location at = std::source_location::current()) {
+  return randint_like(self, high, o.dtype, o.device, o.requires_grad, at);
+}
+
+struct randint_like_low_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+};
+template <Handle T>
+T randint_like(const T& self, As<T, int64_t> low, As<T, int64_t> high, As<T, std::optional<DType>> dtype = {}, As<T, std::optional<std::string_view>> device = {}, As<T, bool> requires_grad = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(low), to_value<T>(high), to_value<T>(dtype), to_value<T>(device), to_value<T>(requires_grad)};
+  return self.maker().one(op::randint_like_low, at, args);
+}
+template <Handle T>
+T randint_like(const T& self, int64_t low, int64_t high, randint_like_low_options o, std::source_location at = std::source_location::current()) {
+  return randint_like(self, low, high, o.dtype, o.device, o.requires_grad, at);
+}
+
+template <class T>
+struct randperm_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor randperm(M& m, As<M, int64_t> n, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(n), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::randperm, at, args);
+}
+template <class D = void>
+auto randperm(As<D, int64_t> n, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return randperm(DefaultMaker<D>::get(), n, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor randperm(M& m, int64_t n, randperm_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randperm(m, n, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto randperm(int64_t n, randperm_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return randperm(DefaultMaker<D>::get(), n, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct normal_options {
+  [[no_unique_address]] Named named_{};
+  Operand<T> std = 1.0;
+  T generator{};
+};
+template <Handle T>
+T normal(const T& mean, As<T, Operand<T>> std = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(mean), to_value<T>(std), to_value<T>(generator)};
+  return mean.maker().one(op::normal, at, args);
+}
+template <Handle T>
+T normal(const T& mean, normal_options<T> o, std::source_location at = std::source_location::current()) {
+  return normal(mean, o.std, o.generator, at);
+}
+
+template <class T>
+struct normal_size_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  std::optional<std::string_view> device{};
+  bool requires_grad = false;
+  T generator{};
+};
+template <Maker M>
+typename M::Tensor normal(M& m, As<M, double> mean, As<M, double> std, As<M, Ints> size, As<M, std::optional<DType>> dtype = {}, As<M, std::optional<std::string_view>> device = {}, As<M, bool> requires_grad = false, As<M, const typename M::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(mean), to_value<typename M::Tensor>(std), to_value<typename M::Tensor>(size), to_value<typename M::Tensor>(dtype), to_value<typename M::Tensor>(device), to_value<typename M::Tensor>(requires_grad), to_value<typename M::Tensor>(generator)};
+  return m.one(op::normal_size, at, args);
+}
+template <class D = void>
+auto normal(As<D, double> mean, As<D, double> std, As<D, Ints> size, As<D, std::optional<DType>> dtype = {}, As<D, std::optional<std::string_view>> device = {}, As<D, bool> requires_grad = false, As<D, const typename DefaultMaker<D>::Tensor&> generator = {}, std::source_location at = std::source_location::current()) {
+  return normal(DefaultMaker<D>::get(), mean, std, size, dtype, device, requires_grad, generator, at);
+}
+template <Maker M>
+typename M::Tensor normal(M& m, double mean, double std, Ints size, normal_size_options<typename M::Tensor> o, std::source_location at = std::source_location::current()) {
+  return normal(m, mean, std, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+template <class D = void>
+auto normal(double mean, double std, Ints size, normal_size_options<typename DefaultMaker<D>::Tensor> o, std::source_location at = std::source_location::current()) {
+  return normal(DefaultMaker<D>::get(), mean, std, size, o.dtype, o.device, o.requires_grad, o.generator, at);
+}
+
+template <class T>
+struct bernoulli_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+T bernoulli(const T& self, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(generator)};
+  return self.maker().one(op::bernoulli, at, args);
+}
+template <Handle T>
+T bernoulli(const T& self, bernoulli_options<T> o, std::source_location at = std::source_location::current()) {
+  return bernoulli(self, o.generator, at);
+}
+
+template <class T>
+struct bernoulli_p_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+T bernoulli(const T& self, As<T, double> p, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(generator)};
+  return self.maker().one(op::bernoulli_p, at, args);
+}
+template <Handle T>
+T bernoulli(const T& self, double p, bernoulli_p_options<T> o, std::source_location at = std::source_location::current()) {
+  return bernoulli(self, p, o.generator, at);
+}
+
+template <Handle T>
+const T& normal_(const T& self, As<T, double> mean = 0.0, As<T, double> std = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mean), to_value<T>(std), to_value<T>(generator)};
+  self.maker().none(op::normal_, at, args);
+  return self;
+}
+template <Handle T>
+const T& normal_(const T& self, normal_options<T> o, std::source_location at = std::source_location::current()) {
+  return normal_(self, o.mean, o.std, o.generator, at);
+}
+
+template <class T>
+struct uniform_options {
+  [[no_unique_address]] Named named_{};
+  double from = 0.0;
+  double to = 1.0;
+  T generator{};
+};
+template <Handle T>
+const T& uniform_(const T& self, As<T, double> from = 0.0, As<T, double> to = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(from), to_value<T>(to), to_value<T>(generator)};
+  self.maker().none(op::uniform_, at, args);
+  return self;
+}
+template <Handle T>
+const T& uniform_(const T& self, uniform_options<T> o, std::source_location at = std::source_location::current()) {
+  return uniform_(self, o.from, o.to, o.generator, at);
+}
+
+template <class T>
+struct random_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+const T& random_(const T& self, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(generator)};
+  self.maker().none(op::random_, at, args);
+  return self;
+}
+template <Handle T>
+const T& random_(const T& self, random_options<T> o, std::source_location at = std::source_location::current()) {
+  return random_(self, o.generator, at);
+}
+
+template <class T>
+struct random_to_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+const T& random_(const T& self, As<T, int64_t> to, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(to), to_value<T>(generator)};
+  self.maker().none(op::random_to_, at, args);
+  return self;
+}
+template <Handle T>
+const T& random_(const T& self, int64_t to, random_to_options<T> o, std::source_location at = std::source_location::current()) {
+  return random_(self, to, o.generator, at);
+}
+
+template <class T>
+struct random_from_options {
+  [[no_unique_address]] Named named_{};
+  T generator{};
+};
+template <Handle T>
+const T& random_(const T& self, As<T, int64_t> from, As<T, std::optional<int64_t>> to, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(from), to_value<T>(to), to_value<T>(generator)};
+  self.maker().none(op::random_from_, at, args);
+  return self;
+}
+template <Handle T>
+const T& random_(const T& self, int64_t from, std::optional<int64_t> to, random_from_options<T> o, std::source_location at = std::source_location::current()) {
+  return random_(self, from, to, o.generator, at);
+}
+
+template <Handle T>
+const T& bernoulli_(const T& self, As<T, Operand<T>> p = 0.5, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(generator)};
+  self.maker().none(op::bernoulli_, at, args);
+  return self;
+}
+template <Handle T>
+const T& bernoulli_(const T& self, bernoulli_options<T> o, std::source_location at = std::source_location::current()) {
+  return bernoulli_(self, o.p, o.generator, at);
+}
+
+template <class T>
+struct exponential_options {
+  [[no_unique_address]] Named named_{};
+  double lambd = 1.0;
+  T generator{};
+};
+template <Handle T>
+const T& exponential_(const T& self, As<T, double> lambd = 1.0, As<T, const T&> generator = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(lambd), to_value<T>(generator)};
+  self.maker().none(op::exponential_, at, args);
+  return self;
+}
+template <Handle T>
+const T& exponential_(const T& self, exponential_options<T> o, std::source_location at = std::source_location::current()) {
+  return exponential_(self, o.lambd, o.generator, at);
 }
 
 template <Handle T>
@@ -1122,11 +4751,112 @@ class Methods {
   const T& neg_(std::source_location at = std::source_location::current()) const {
     return gradwire::neg_(self(), at);
   }
+  T abs(std::source_location at = std::source_location::current()) const {
+    return gradwire::abs(self(), at);
+  }
+  const T& abs_(std::source_location at = std::source_location::current()) const {
+    return gradwire::abs_(self(), at);
+  }
+  T sign(std::source_location at = std::source_location::current()) const {
+    return gradwire::sign(self(), at);
+  }
+  const T& sign_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sign_(self(), at);
+  }
+  T sgn(std::source_location at = std::source_location::current()) const {
+    return gradwire::sgn(self(), at);
+  }
+  const T& sgn_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sgn_(self(), at);
+  }
+  T positive(std::source_location at = std::source_location::current()) const {
+    return gradwire::positive(self(), at);
+  }
+  T square(std::source_location at = std::source_location::current()) const {
+    return gradwire::square(self(), at);
+  }
+  const T& square_(std::source_location at = std::source_location::current()) const {
+    return gradwire::square_(self(), at);
+  }
+  T sqrt(std::source_location at = std::source_location::current()) const {
+    return gradwire::sqrt(self(), at);
+  }
+  const T& sqrt_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sqrt_(self(), at);
+  }
+  T rsqrt(std::source_location at = std::source_location::current()) const {
+    return gradwire::rsqrt(self(), at);
+  }
+  const T& rsqrt_(std::source_location at = std::source_location::current()) const {
+    return gradwire::rsqrt_(self(), at);
+  }
+  T reciprocal(std::source_location at = std::source_location::current()) const {
+    return gradwire::reciprocal(self(), at);
+  }
+  const T& reciprocal_(std::source_location at = std::source_location::current()) const {
+    return gradwire::reciprocal_(self(), at);
+  }
+  T floor(std::source_location at = std::source_location::current()) const {
+    return gradwire::floor(self(), at);
+  }
+  const T& floor_(std::source_location at = std::source_location::current()) const {
+    return gradwire::floor_(self(), at);
+  }
+  T ceil(std::source_location at = std::source_location::current()) const {
+    return gradwire::ceil(self(), at);
+  }
+  const T& ceil_(std::source_location at = std::source_location::current()) const {
+    return gradwire::ceil_(self(), at);
+  }
+  T trunc(std::source_location at = std::source_location::current()) const {
+    return gradwire::trunc(self(), at);
+  }
+  const T& trunc_(std::source_location at = std::source_location::current()) const {
+    return gradwire::trunc_(self(), at);
+  }
+  template <class = void>
+  T round(int64_t decimals = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::round(self(), decimals, at);
+  }
+  T round(round_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::round(self(), o.decimals, at);
+  }
+  template <class = void>
+  const T& round_(int64_t decimals = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::round_(self(), decimals, at);
+  }
+  const T& round_(round_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::round_(self(), o.decimals, at);
+  }
+  T frac(std::source_location at = std::source_location::current()) const {
+    return gradwire::frac(self(), at);
+  }
+  const T& frac_(std::source_location at = std::source_location::current()) const {
+    return gradwire::frac_(self(), at);
+  }
+  T relu(std::source_location at = std::source_location::current()) const {
+    return gradwire::relu(self(), at);
+  }
+  const T& relu_(std::source_location at = std::source_location::current()) const {
+    return gradwire::relu_(self(), at);
+  }
   T exp(std::source_location at = std::source_location::current()) const {
     return gradwire::exp(self(), at);
   }
   const T& exp_(std::source_location at = std::source_location::current()) const {
     return gradwire::exp_(self(), at);
+  }
+  T exp2(std::source_location at = std::source_location::current()) const {
+    return gradwire::exp2(self(), at);
+  }
+  const T& exp2_(std::source_location at = std::source_location::current()) const {
+    return gradwire::exp2_(self(), at);
+  }
+  T expm1(std::source_location at = std::source_location::current()) const {
+    return gradwire::expm1(self(), at);
+  }
+  const T& expm1_(std::source_location at = std::source_location::current()) const {
+    return gradwire::expm1_(self(), at);
   }
   T log(std::source_location at = std::source_location::current()) const {
     return gradwire::log(self(), at);
@@ -1134,11 +4864,68 @@ class Methods {
   const T& log_(std::source_location at = std::source_location::current()) const {
     return gradwire::log_(self(), at);
   }
-  T relu(std::source_location at = std::source_location::current()) const {
-    return gradwire::relu(self(), at);
+  T log2(std::source_location at = std::source_location::current()) const {
+    return gradwire::log2(self(), at);
   }
-  const T& relu_(std::source_location at = std::source_location::current()) const {
-    return gradwire::relu_(self(), at);
+  const T& log2_(std::source_location at = std::source_location::current()) const {
+    return gradwire::log2_(self(), at);
+  }
+  T log10(std::source_location at = std::source_location::current()) const {
+    return gradwire::log10(self(), at);
+  }
+  const T& log10_(std::source_location at = std::source_location::current()) const {
+    return gradwire::log10_(self(), at);
+  }
+  T log1p(std::source_location at = std::source_location::current()) const {
+    return gradwire::log1p(self(), at);
+  }
+  const T& log1p_(std::source_location at = std::source_location::current()) const {
+    return gradwire::log1p_(self(), at);
+  }
+  T sin(std::source_location at = std::source_location::current()) const {
+    return gradwire::sin(self(), at);
+  }
+  const T& sin_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sin_(self(), at);
+  }
+  T cos(std::source_location at = std::source_location::current()) const {
+    return gradwire::cos(self(), at);
+  }
+  const T& cos_(std::source_location at = std::source_location::current()) const {
+    return gradwire::cos_(self(), at);
+  }
+  T tanh(std::source_location at = std::source_location::current()) const {
+    return gradwire::tanh(self(), at);
+  }
+  const T& tanh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::tanh_(self(), at);
+  }
+  T sigmoid(std::source_location at = std::source_location::current()) const {
+    return gradwire::sigmoid(self(), at);
+  }
+  const T& sigmoid_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sigmoid_(self(), at);
+  }
+  T pow(Operand<T> exponent, std::source_location at = std::source_location::current()) const {
+    return gradwire::pow(self(), exponent, at);
+  }
+  const T& pow_(Operand<T> exponent, std::source_location at = std::source_location::current()) const {
+    return gradwire::pow_(self(), exponent, at);
+  }
+  T atan2(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::atan2(self(), other, at);
+  }
+  const T& atan2_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::atan2_(self(), other, at);
+  }
+  T hypot(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::hypot(self(), other, at);
+  }
+  const T& hypot_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::hypot_(self(), other, at);
+  }
+  T logaddexp(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logaddexp(self(), other, at);
   }
   template <class = void>
   T add(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
@@ -1194,6 +4981,143 @@ class Methods {
   T minimum(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::minimum(self(), other, at);
   }
+  T fmod(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmod(self(), other, at);
+  }
+  const T& fmod_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmod_(self(), other, at);
+  }
+  T remainder(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::remainder(self(), other, at);
+  }
+  const T& remainder_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::remainder_(self(), other, at);
+  }
+  T floor_divide(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::floor_divide(self(), other, at);
+  }
+  const T& floor_divide_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::floor_divide_(self(), other, at);
+  }
+  T true_divide(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::true_divide(self(), other, at);
+  }
+  const T& true_divide_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::true_divide_(self(), other, at);
+  }
+  template <class = void>
+  T divide(Operand<T> other, std::optional<std::string_view> rounding_mode = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide(self(), other, rounding_mode, at);
+  }
+  T divide(Operand<T> other, divide_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide(self(), other, o.rounding_mode, at);
+  }
+  template <class = void>
+  const T& divide_(Operand<T> other, std::optional<std::string_view> rounding_mode = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide_(self(), other, rounding_mode, at);
+  }
+  const T& divide_(Operand<T> other, divide_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide_(self(), other, o.rounding_mode, at);
+  }
+  T multiply(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::multiply(self(), other, at);
+  }
+  const T& multiply_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::multiply_(self(), other, at);
+  }
+  template <class = void>
+  T subtract(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract(self(), other, alpha, at);
+  }
+  T subtract(Operand<T> other, subtract_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract(self(), other, o.alpha, at);
+  }
+  template <class = void>
+  const T& subtract_(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract_(self(), other, alpha, at);
+  }
+  const T& subtract_(Operand<T> other, subtract_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract_(self(), other, o.alpha, at);
+  }
+  template <class = void>
+  T rsub(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::rsub(self(), other, alpha, at);
+  }
+  T rsub(Operand<T> other, rsub_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::rsub(self(), other, o.alpha, at);
+  }
+  T fmax(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmax(self(), other, at);
+  }
+  T fmin(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmin(self(), other, at);
+  }
+  template <class = void>
+  T addcmul(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul(self(), tensor1, tensor2, value, at);
+  }
+  T addcmul(const T& tensor1, const T& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul(self(), tensor1, tensor2, o.value, at);
+  }
+  template <class = void>
+  const T& addcmul_(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul_(self(), tensor1, tensor2, value, at);
+  }
+  const T& addcmul_(const T& tensor1, const T& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul_(self(), tensor1, tensor2, o.value, at);
+  }
+  template <class = void>
+  T addcdiv(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv(self(), tensor1, tensor2, value, at);
+  }
+  T addcdiv(const T& tensor1, const T& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv(self(), tensor1, tensor2, o.value, at);
+  }
+  template <class = void>
+  const T& addcdiv_(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv_(self(), tensor1, tensor2, value, at);
+  }
+  const T& addcdiv_(const T& tensor1, const T& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv_(self(), tensor1, tensor2, o.value, at);
+  }
+  T lerp(const T& end, Operand<T> weight, std::source_location at = std::source_location::current()) const {
+    return gradwire::lerp(self(), end, weight, at);
+  }
+  const T& lerp_(const T& end, Operand<T> weight, std::source_location at = std::source_location::current()) const {
+    return gradwire::lerp_(self(), end, weight, at);
+  }
+  template <class = void>
+  T clamp(std::optional<Operand<T>> min = {}, std::optional<Operand<T>> max = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp(self(), min, max, at);
+  }
+  T clamp(clamp_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp(self(), o.min, o.max, at);
+  }
+  template <class = void>
+  const T& clamp_(std::optional<Operand<T>> min = {}, std::optional<Operand<T>> max = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_(self(), min, max, at);
+  }
+  const T& clamp_(clamp_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_(self(), o.min, o.max, at);
+  }
+  T clamp_min(Operand<T> min, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_min(self(), min, at);
+  }
+  const T& clamp_min_(Operand<T> min, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_min_(self(), min, at);
+  }
+  T clamp_max(Operand<T> max, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_max(self(), max, at);
+  }
+  const T& clamp_max_(Operand<T> max, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_max_(self(), max, at);
+  }
+  T masked_fill(const T& mask, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_fill(self(), mask, value, at);
+  }
+  const T& masked_fill_(const T& mask, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_fill_(self(), mask, value, at);
+  }
   T eq(Operand<T> other, std::source_location at = std::source_location::current()) const {
     return gradwire::eq(self(), other, at);
   }
@@ -1212,6 +5136,70 @@ class Methods {
   T ge(Operand<T> other, std::source_location at = std::source_location::current()) const {
     return gradwire::ge(self(), other, at);
   }
+  T logical_and(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_and(self(), other, at);
+  }
+  const T& logical_and_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_and_(self(), other, at);
+  }
+  T logical_or(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_or(self(), other, at);
+  }
+  const T& logical_or_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_or_(self(), other, at);
+  }
+  T logical_xor(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_xor(self(), other, at);
+  }
+  const T& logical_xor_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_xor_(self(), other, at);
+  }
+  T logical_not(std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_not(self(), at);
+  }
+  const T& logical_not_(std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_not_(self(), at);
+  }
+  T bitwise_and(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_and(self(), other, at);
+  }
+  const T& bitwise_and_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_and_(self(), other, at);
+  }
+  T bitwise_or(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_or(self(), other, at);
+  }
+  const T& bitwise_or_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_or_(self(), other, at);
+  }
+  T bitwise_xor(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_xor(self(), other, at);
+  }
+  const T& bitwise_xor_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_xor_(self(), other, at);
+  }
+  T bitwise_not(std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_not(self(), at);
+  }
+  const T& bitwise_not_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_not_(self(), at);
+  }
+  T isnan(std::source_location at = std::source_location::current()) const {
+    return gradwire::isnan(self(), at);
+  }
+  T isinf(std::source_location at = std::source_location::current()) const {
+    return gradwire::isinf(self(), at);
+  }
+  T isfinite(std::source_location at = std::source_location::current()) const {
+    return gradwire::isfinite(self(), at);
+  }
+  template <class = void>
+  T isclose(const T& other, double rtol = 1e-05, double atol = 1e-08, bool equal_nan = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::isclose(self(), other, rtol, atol, equal_nan, at);
+  }
+  T isclose(const T& other, isclose_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::isclose(self(), other, o.rtol, o.atol, o.equal_nan, at);
+  }
   template <class = void>
   T sum(OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
     return gradwire::sum(self(), dim, keepdim, dtype, at);
@@ -1225,6 +5213,217 @@ class Methods {
   }
   T mean(mean_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::mean(self(), o.dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T nansum(OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::nansum(self(), dim, keepdim, dtype, at);
+  }
+  T nansum(nansum_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::nansum(self(), o.dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T prod(std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), dtype, at);
+  }
+  T prod(prod_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), o.dtype, at);
+  }
+  template <class = void>
+  T prod(int64_t dim, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), dim, keepdim, dtype, at);
+  }
+  T prod(int64_t dim, prod_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::prod(self(), dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T logsumexp(Ints dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::logsumexp(self(), dim, keepdim, at);
+  }
+  T logsumexp(Ints dim, logsumexp_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::logsumexp(self(), dim, o.keepdim, at);
+  }
+  template <class = void>
+  T var(OptionalInts dim = {}, bool unbiased = true, bool keepdim = false, std::optional<Scalar> correction = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::var(self(), dim, unbiased, keepdim, correction, at);
+  }
+  T var(var_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::var(self(), o.dim, o.unbiased, o.keepdim, o.correction, at);
+  }
+  T var(Flag unbiased, std::source_location at = std::source_location::current()) const {
+    return gradwire::var(self(), unbiased, at);
+  }
+  template <class = void>
+  T std(OptionalInts dim = {}, bool unbiased = true, bool keepdim = false, std::optional<Scalar> correction = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::std(self(), dim, unbiased, keepdim, correction, at);
+  }
+  T std(std_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::std(self(), o.dim, o.unbiased, o.keepdim, o.correction, at);
+  }
+  T std(Flag unbiased, std::source_location at = std::source_location::current()) const {
+    return gradwire::std(self(), unbiased, at);
+  }
+  template <class = void>
+  T norm(std::optional<Scalar> p = 2, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), p, dim, keepdim, dtype, at);
+  }
+  T norm(norm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), o.p, o.dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T norm(std::string_view p, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), p, dim, keepdim, dtype, at);
+  }
+  T norm(std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::norm(self(), p, o.dim, o.keepdim, o.dtype, at);
+  }
+  template <class = void>
+  T all(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::all(self(), dim, keepdim, at);
+  }
+  T all(all_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::all(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T any(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::any(self(), dim, keepdim, at);
+  }
+  T any(any_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::any(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T count_nonzero(OptionalInts dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::count_nonzero(self(), dim, at);
+  }
+  T count_nonzero(count_nonzero_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::count_nonzero(self(), o.dim, at);
+  }
+  template <class = void>
+  T cumsum(int64_t dim, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumsum(self(), dim, dtype, at);
+  }
+  T cumsum(int64_t dim, cumsum_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumsum(self(), dim, o.dtype, at);
+  }
+  T reverse_cumsum(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::reverse_cumsum(self(), dim, at);
+  }
+  template <class = void>
+  T cumprod(int64_t dim, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumprod(self(), dim, dtype, at);
+  }
+  T cumprod(int64_t dim, cumprod_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::cumprod(self(), dim, o.dtype, at);
+  }
+  T logcumsumexp(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::logcumsumexp(self(), dim, at);
+  }
+  std::array<T, 2> cummax(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::cummax(self(), dim, at);
+  }
+  std::array<T, 2> cummin(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::cummin(self(), dim, at);
+  }
+  T max(std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), at);
+  }
+  template <class = void>
+  std::array<T, 2> max(int64_t dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> max(int64_t dim, max_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), dim, o.keepdim, at);
+  }
+  T max(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::max(self(), other, at);
+  }
+  T min(std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), at);
+  }
+  template <class = void>
+  std::array<T, 2> min(int64_t dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> min(int64_t dim, min_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), dim, o.keepdim, at);
+  }
+  T min(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::min(self(), other, at);
+  }
+  template <class = void>
+  T amax(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::amax(self(), dim, keepdim, at);
+  }
+  T amax(amax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::amax(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T amin(OptionalInts dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::amin(self(), dim, keepdim, at);
+  }
+  T amin(amin_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::amin(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T argmax(std::optional<int64_t> dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmax(self(), dim, keepdim, at);
+  }
+  T argmax(argmax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmax(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  T argmin(std::optional<int64_t> dim = {}, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmin(self(), dim, keepdim, at);
+  }
+  T argmin(argmin_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::argmin(self(), o.dim, o.keepdim, at);
+  }
+  template <class = void>
+  std::array<T, 2> sort(int64_t dim = -1, bool descending = false, bool stable = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::sort(self(), dim, descending, stable, at);
+  }
+  std::array<T, 2> sort(sort_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::sort(self(), o.dim, o.descending, o.stable, at);
+  }
+  template <class = void>
+  T argsort(int64_t dim = -1, bool descending = false, bool stable = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::argsort(self(), dim, descending, stable, at);
+  }
+  T argsort(argsort_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::argsort(self(), o.dim, o.descending, o.stable, at);
+  }
+  template <class = void>
+  std::array<T, 2> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true, std::source_location at = std::source_location::current()) const {
+    return gradwire::topk(self(), k, dim, largest, sorted, at);
+  }
+  std::array<T, 2> topk(int64_t k, topk_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::topk(self(), k, o.dim, o.largest, o.sorted, at);
+  }
+  template <class = void>
+  std::array<T, 2> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::kthvalue(self(), k, dim, keepdim, at);
+  }
+  std::array<T, 2> kthvalue(int64_t k, kthvalue_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::kthvalue(self(), k, o.dim, o.keepdim, at);
+  }
+  T median(std::source_location at = std::source_location::current()) const {
+    return gradwire::median(self(), at);
+  }
+  template <class = void>
+  std::array<T, 2> median(int64_t dim, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::median(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> median(int64_t dim, median_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::median(self(), dim, o.keepdim, at);
+  }
+  template <class = void>
+  std::array<T, 2> mode(int64_t dim = -1, bool keepdim = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::mode(self(), dim, keepdim, at);
+  }
+  std::array<T, 2> mode(mode_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::mode(self(), o.dim, o.keepdim, at);
+  }
+  T pick_along(int64_t dim, const T& index, std::source_location at = std::source_location::current()) const {
+    return gradwire::pick_along(self(), dim, index, at);
   }
   T view(Ints size, std::source_location at = std::source_location::current()) const {
     return gradwire::view(self(), size, at);
@@ -1240,6 +5439,60 @@ class Methods {
   }
   T transpose(int64_t dim0, int64_t dim1, std::source_location at = std::source_location::current()) const {
     return gradwire::transpose(self(), dim0, dim1, at);
+  }
+  T t(std::source_location at = std::source_location::current()) const {
+    return gradwire::t(self(), at);
+  }
+  T swapaxes(int64_t axis0, int64_t axis1, std::source_location at = std::source_location::current()) const {
+    return gradwire::swapaxes(self(), axis0, axis1, at);
+  }
+  T movedim(Ints source, Ints destination, std::source_location at = std::source_location::current()) const {
+    return gradwire::movedim(self(), source, destination, at);
+  }
+  template <class = void>
+  T squeeze(OptionalInts dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::squeeze(self(), dim, at);
+  }
+  T squeeze(squeeze_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::squeeze(self(), o.dim, at);
+  }
+  T unsqueeze(int64_t dim, std::source_location at = std::source_location::current()) const {
+    return gradwire::unsqueeze(self(), dim, at);
+  }
+  template <class = void>
+  T flatten(int64_t start_dim = 0, int64_t end_dim = -1, std::source_location at = std::source_location::current()) const {
+    return gradwire::flatten(self(), start_dim, end_dim, at);
+  }
+  T flatten(flatten_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::flatten(self(), o.start_dim, o.end_dim, at);
+  }
+  T unflatten(int64_t dim, Ints sizes, std::source_location at = std::source_location::current()) const {
+    return gradwire::unflatten(self(), dim, sizes, at);
+  }
+  template <class = void>
+  T slice(int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::slice(self(), dim, start, end, step, at);
+  }
+  T slice(slice_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::slice(self(), o.dim, o.start, o.end, o.step, at);
+  }
+  T narrow(int64_t dim, int64_t start, int64_t length, std::source_location at = std::source_location::current()) const {
+    return gradwire::narrow(self(), dim, start, length, at);
+  }
+  T select(int64_t dim, int64_t index, std::source_location at = std::source_location::current()) const {
+    return gradwire::select(self(), dim, index, at);
+  }
+  T expand_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::expand_as(self(), other, at);
+  }
+  T view_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::view_as(self(), other, at);
+  }
+  T reshape_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::reshape_as(self(), other, at);
+  }
+  T broadcast_to(Ints size, std::source_location at = std::source_location::current()) const {
+    return gradwire::broadcast_to(self(), size, at);
   }
   template <class = void>
   T as_strided(Ints size, Ints stride, std::optional<int64_t> storage_offset = {}, std::source_location at = std::source_location::current()) const {
@@ -1258,6 +5511,134 @@ class Methods {
   T as_strided_scatter(const T& src, Ints size, Ints stride, as_strided_scatter_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::as_strided_scatter(self(), src, size, stride, o.storage_offset, at);
   }
+  template <class = void>
+  T diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagonal(self(), offset, dim1, dim2, at);
+  }
+  T diagonal(diagonal_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagonal(self(), o.offset, o.dim1, o.dim2, at);
+  }
+  template <class = void>
+  T diag_embed(int64_t offset = 0, int64_t dim1 = -2, int64_t dim2 = -1, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag_embed(self(), offset, dim1, dim2, at);
+  }
+  T diag_embed(diag_embed_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag_embed(self(), o.offset, o.dim1, o.dim2, at);
+  }
+  template <class = void>
+  T diag(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag(self(), diagonal, at);
+  }
+  T diag(diag_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diag(self(), o.diagonal, at);
+  }
+  template <class = void>
+  T diagflat(int64_t offset = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagflat(self(), offset, at);
+  }
+  T diagflat(diagflat_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::diagflat(self(), o.offset, at);
+  }
+  template <class = void>
+  T tril(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril(self(), diagonal, at);
+  }
+  T tril(tril_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril(self(), o.diagonal, at);
+  }
+  template <class = void>
+  const T& tril_(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril_(self(), diagonal, at);
+  }
+  const T& tril_(tril_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::tril_(self(), o.diagonal, at);
+  }
+  template <class = void>
+  T triu(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu(self(), diagonal, at);
+  }
+  T triu(triu_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu(self(), o.diagonal, at);
+  }
+  template <class = void>
+  const T& triu_(int64_t diagonal = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu_(self(), diagonal, at);
+  }
+  const T& triu_(triu_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::triu_(self(), o.diagonal, at);
+  }
+  template <class = void>
+  std::vector<T> split(int64_t split_size_or_sections, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, dim, at);
+  }
+  std::vector<T> split(int64_t split_size_or_sections, split_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> split(Ints split_size_or_sections, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, dim, at);
+  }
+  std::vector<T> split(Ints split_size_or_sections, split_sizes_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::split(self(), split_size_or_sections, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> split_with_sizes(Ints split_sizes, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::split_with_sizes(self(), split_sizes, dim, at);
+  }
+  std::vector<T> split_with_sizes(Ints split_sizes, split_with_sizes_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::split_with_sizes(self(), split_sizes, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> chunk(int64_t chunks, int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::chunk(self(), chunks, dim, at);
+  }
+  std::vector<T> chunk(int64_t chunks, chunk_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::chunk(self(), chunks, o.dim, at);
+  }
+  template <class = void>
+  std::vector<T> unbind(int64_t dim = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::unbind(self(), dim, at);
+  }
+  std::vector<T> unbind(unbind_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::unbind(self(), o.dim, at);
+  }
+  T flip(Ints dims, std::source_location at = std::source_location::current()) const {
+    return gradwire::flip(self(), dims, at);
+  }
+  template <class = void>
+  T roll(Ints shifts, Ints dims = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::roll(self(), shifts, dims, at);
+  }
+  T roll(Ints shifts, roll_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::roll(self(), shifts, o.dims, at);
+  }
+  template <class = void>
+  T rot90(int64_t k = 1, Ints dims = {0, 1}, std::source_location at = std::source_location::current()) const {
+    return gradwire::rot90(self(), k, dims, at);
+  }
+  T rot90(rot90_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::rot90(self(), o.k, o.dims, at);
+  }
+  T repeat(Ints repeats, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat(self(), repeats, at);
+  }
+  T tile(Ints dims, std::source_location at = std::source_location::current()) const {
+    return gradwire::tile(self(), dims, at);
+  }
+  template <class = void>
+  T repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}, std::optional<int64_t> output_size = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, dim, output_size, at);
+  }
+  T repeat_interleave(int64_t repeats, repeat_interleave_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, o.dim, o.output_size, at);
+  }
+  template <class = void>
+  T repeat_interleave(const T& repeats, std::optional<int64_t> dim = {}, std::optional<int64_t> output_size = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, dim, output_size, at);
+  }
+  T repeat_interleave(const T& repeats, repeat_interleave_Tensor_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::repeat_interleave(self(), repeats, o.dim, o.output_size, at);
+  }
   T index(Indices<T> index, std::source_location at = std::source_location::current()) const {
     return gradwire::index(self(), index, at);
   }
@@ -1275,15 +5656,249 @@ class Methods {
   const T& index_put_(Indices<T> index, Operand<T> values, index_put_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::index_put_(self(), index, values, o.accumulate, at);
   }
+  T index_select(int64_t dim, const T& index, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_select(self(), dim, index, at);
+  }
+  template <class = void>
+  T gather(int64_t dim, const T& index, bool sparse_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::gather(self(), dim, index, sparse_grad, at);
+  }
+  T gather(int64_t dim, const T& index, gather_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::gather(self(), dim, index, o.sparse_grad, at);
+  }
+  T scatter(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter(self(), dim, index, src, at);
+  }
+  const T& scatter_(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_(self(), dim, index, src, at);
+  }
+  T scatter(int64_t dim, const T& index, Scalar value, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter(self(), dim, index, value, at);
+  }
+  const T& scatter_(int64_t dim, const T& index, Scalar value, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_(self(), dim, index, value, at);
+  }
+  T scatter_add(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_add(self(), dim, index, src, at);
+  }
+  const T& scatter_add_(int64_t dim, const T& index, const T& src, std::source_location at = std::source_location::current()) const {
+    return gradwire::scatter_add_(self(), dim, index, src, at);
+  }
+  template <class = void>
+  T index_add(int64_t dim, const T& index, const T& source, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add(self(), dim, index, source, alpha, at);
+  }
+  T index_add(int64_t dim, const T& index, const T& source, index_add_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add(self(), dim, index, source, o.alpha, at);
+  }
+  template <class = void>
+  const T& index_add_(int64_t dim, const T& index, const T& source, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add_(self(), dim, index, source, alpha, at);
+  }
+  const T& index_add_(int64_t dim, const T& index, const T& source, index_add_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_add_(self(), dim, index, source, o.alpha, at);
+  }
+  T index_copy(int64_t dim, const T& index, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_copy(self(), dim, index, source, at);
+  }
+  const T& index_copy_(int64_t dim, const T& index, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_copy_(self(), dim, index, source, at);
+  }
+  T index_fill(int64_t dim, const T& index, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_fill(self(), dim, index, value, at);
+  }
+  const T& index_fill_(int64_t dim, const T& index, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::index_fill_(self(), dim, index, value, at);
+  }
+  T take(const T& index, std::source_location at = std::source_location::current()) const {
+    return gradwire::take(self(), index, at);
+  }
+  template <class = void>
+  T put(const T& index, const T& source, bool accumulate = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::put(self(), index, source, accumulate, at);
+  }
+  T put(const T& index, const T& source, put_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::put(self(), index, source, o.accumulate, at);
+  }
+  template <class = void>
+  const T& put_(const T& index, const T& source, bool accumulate = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::put_(self(), index, source, accumulate, at);
+  }
+  const T& put_(const T& index, const T& source, put_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::put_(self(), index, source, o.accumulate, at);
+  }
+  template <class = void>
+  T take_along_dim(const T& indices, std::optional<int64_t> dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::take_along_dim(self(), indices, dim, at);
+  }
+  T take_along_dim(const T& indices, take_along_dim_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::take_along_dim(self(), indices, o.dim, at);
+  }
+  T masked_select(const T& mask, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_select(self(), mask, at);
+  }
+  T masked_scatter(const T& mask, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_scatter(self(), mask, source, at);
+  }
+  const T& masked_scatter_(const T& mask, const T& source, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_scatter_(self(), mask, source, at);
+  }
+  template <class = void>
+  T nonzero(bool as_tuple = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::nonzero(self(), as_tuple, at);
+  }
+  T nonzero(nonzero_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::nonzero(self(), o.as_tuple, at);
+  }
+  std::vector<T> nonzero_numpy(std::source_location at = std::source_location::current()) const {
+    return gradwire::nonzero_numpy(self(), at);
+  }
+  T argwhere(std::source_location at = std::source_location::current()) const {
+    return gradwire::argwhere(self(), at);
+  }
+  template <class = void>
+  T one_hot(int64_t num_classes = -1, std::source_location at = std::source_location::current()) const {
+    return gradwire::one_hot(self(), num_classes, at);
+  }
+  T one_hot(one_hot_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::one_hot(self(), o.num_classes, at);
+  }
   T matmul(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::matmul(self(), other, at);
   }
+  T mm(const T& mat2, std::source_location at = std::source_location::current()) const {
+    return gradwire::mm(self(), mat2, at);
+  }
+  T bmm(const T& mat2, std::source_location at = std::source_location::current()) const {
+    return gradwire::bmm(self(), mat2, at);
+  }
+  T mv(const T& vec, std::source_location at = std::source_location::current()) const {
+    return gradwire::mv(self(), vec, at);
+  }
+  T dot(const T& tensor, std::source_location at = std::source_location::current()) const {
+    return gradwire::dot(self(), tensor, at);
+  }
+  T vdot(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::vdot(self(), other, at);
+  }
+  T inner(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::inner(self(), other, at);
+  }
+  T outer(const T& vec2, std::source_location at = std::source_location::current()) const {
+    return gradwire::outer(self(), vec2, at);
+  }
+  T ger(const T& vec2, std::source_location at = std::source_location::current()) const {
+    return gradwire::ger(self(), vec2, at);
+  }
   template <class = void>
-  T log_softmax(int64_t dim, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+  T addmm(const T& mat1, const T& mat2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm(self(), mat1, mat2, beta, alpha, at);
+  }
+  T addmm(const T& mat1, const T& mat2, addmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm(self(), mat1, mat2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addmm_(const T& mat1, const T& mat2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm_(self(), mat1, mat2, beta, alpha, at);
+  }
+  const T& addmm_(const T& mat1, const T& mat2, addmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmm_(self(), mat1, mat2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T addmv(const T& mat, const T& vec, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv(self(), mat, vec, beta, alpha, at);
+  }
+  T addmv(const T& mat, const T& vec, addmv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv(self(), mat, vec, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addmv_(const T& mat, const T& vec, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv_(self(), mat, vec, beta, alpha, at);
+  }
+  const T& addmv_(const T& mat, const T& vec, addmv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addmv_(self(), mat, vec, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T addr(const T& vec1, const T& vec2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr(self(), vec1, vec2, beta, alpha, at);
+  }
+  T addr(const T& vec1, const T& vec2, addr_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr(self(), vec1, vec2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addr_(const T& vec1, const T& vec2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr_(self(), vec1, vec2, beta, alpha, at);
+  }
+  const T& addr_(const T& vec1, const T& vec2, addr_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addr_(self(), vec1, vec2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T addbmm(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm(self(), batch1, batch2, beta, alpha, at);
+  }
+  T addbmm(const T& batch1, const T& batch2, addbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& addbmm_(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm_(self(), batch1, batch2, beta, alpha, at);
+  }
+  const T& addbmm_(const T& batch1, const T& batch2, addbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addbmm_(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  T baddbmm(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm(self(), batch1, batch2, beta, alpha, at);
+  }
+  T baddbmm(const T& batch1, const T& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  template <class = void>
+  const T& baddbmm_(const T& batch1, const T& batch2, Scalar beta = 1, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm_(self(), batch1, batch2, beta, alpha, at);
+  }
+  const T& baddbmm_(const T& batch1, const T& batch2, baddbmm_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::baddbmm_(self(), batch1, batch2, o.beta, o.alpha, at);
+  }
+  T tensordot(const T& other, Ints dims_self, Ints dims_other, std::source_location at = std::source_location::current()) const {
+    return gradwire::tensordot(self(), other, dims_self, dims_other, at);
+  }
+  T kron(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::kron(self(), other, at);
+  }
+  T matrix_power(int64_t n, std::source_location at = std::source_location::current()) const {
+    return gradwire::matrix_power(self(), n, at);
+  }
+  template <class = void>
+  T cross(const T& other, std::optional<int64_t> dim = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::cross(self(), other, dim, at);
+  }
+  T cross(const T& other, cross_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::cross(self(), other, o.dim, at);
+  }
+  T trace(std::source_location at = std::source_location::current()) const {
+    return gradwire::trace(self(), at);
+  }
+  template <class = void>
+  T softmax(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmax(self(), dim, dtype, at);
+  }
+  T softmax(softmax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmax(self(), o.dim, o.dtype, at);
+  }
+  template <class = void>
+  T softmin(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmin(self(), dim, dtype, at);
+  }
+  T softmin(softmin_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::softmin(self(), o.dim, o.dtype, at);
+  }
+  template <class = void>
+  T log_softmax(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
     return gradwire::log_softmax(self(), dim, dtype, at);
   }
-  T log_softmax(int64_t dim, log_softmax_options o, std::source_location at = std::source_location::current()) const {
-    return gradwire::log_softmax(self(), dim, o.dtype, at);
+  T log_softmax(log_softmax_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::log_softmax(self(), o.dim, o.dtype, at);
   }
   template <class = void>
   T zeros_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
@@ -1298,6 +5913,196 @@ class Methods {
   }
   T ones_like(ones_like_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::ones_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T full_like(Scalar fill_value, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::full_like(self(), fill_value, dtype, device, requires_grad, at);
+  }
+  T full_like(Scalar fill_value, full_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::full_like(self(), fill_value, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T empty_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::empty_like(self(), dtype, device, requires_grad, at);
+  }
+  T empty_like(empty_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::empty_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_zeros(Ints size, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_zeros(self(), size, dtype, device, requires_grad, at);
+  }
+  T new_zeros(Ints size, new_zeros_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_zeros(self(), size, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_ones(Ints size, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_ones(self(), size, dtype, device, requires_grad, at);
+  }
+  T new_ones(Ints size, new_ones_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_ones(self(), size, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_empty(Ints size, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_empty(self(), size, dtype, device, requires_grad, at);
+  }
+  T new_empty(Ints size, new_empty_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_empty(self(), size, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_full(Ints size, Scalar fill_value, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_full(self(), size, fill_value, dtype, device, requires_grad, at);
+  }
+  T new_full(Ints size, Scalar fill_value, new_full_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_full(self(), size, fill_value, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T new_tensor(Operand<T> data, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_tensor(self(), data, dtype, device, requires_grad, at);
+  }
+  T new_tensor(Operand<T> data, new_tensor_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::new_tensor(self(), data, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T to(std::string_view device, std::optional<DType> dtype = {}, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, dtype, copy, at);
+  }
+  T to(std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, o.dtype, o.copy, at);
+  }
+  template <class = void>
+  T to(const T& other, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, copy, at);
+  }
+  T to(const T& other, to_other_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, o.copy, at);
+  }
+  T type(DType dtype, std::source_location at = std::source_location::current()) const {
+    return gradwire::type(self(), dtype, at);
+  }
+  T type_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::type_as(self(), other, at);
+  }
+  T float_(std::source_location at = std::source_location::current()) const {
+    return gradwire::float_(self(), at);
+  }
+  T double_(std::source_location at = std::source_location::current()) const {
+    return gradwire::double_(self(), at);
+  }
+  T half(std::source_location at = std::source_location::current()) const {
+    return gradwire::half(self(), at);
+  }
+  T bfloat16_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bfloat16_(self(), at);
+  }
+  T int_(std::source_location at = std::source_location::current()) const {
+    return gradwire::int_(self(), at);
+  }
+  T long_(std::source_location at = std::source_location::current()) const {
+    return gradwire::long_(self(), at);
+  }
+  T short_(std::source_location at = std::source_location::current()) const {
+    return gradwire::short_(self(), at);
+  }
+  T char_(std::source_location at = std::source_location::current()) const {
+    return gradwire::char_(self(), at);
+  }
+  T byte(std::source_location at = std::source_location::current()) const {
+    return gradwire::byte(self(), at);
+  }
+  T bool_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bool_(self(), at);
+  }
+  template <class = void>
+  T rand_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::rand_like(self(), dtype, device, requires_grad, at);
+  }
+  T rand_like(rand_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::rand_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T randn_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::randn_like(self(), dtype, device, requires_grad, at);
+  }
+  T randn_like(randn_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::randn_like(self(), o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T randint_like(int64_t high, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), high, dtype, device, requires_grad, at);
+  }
+  T randint_like(int64_t high, randint_like_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), high, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T randint_like(int64_t low, int64_t high, std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), low, high, dtype, device, requires_grad, at);
+  }
+  T randint_like(int64_t low, int64_t high, randint_like_low_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::randint_like(self(), low, high, o.dtype, o.device, o.requires_grad, at);
+  }
+  template <class = void>
+  T bernoulli(const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), generator, at);
+  }
+  T bernoulli(bernoulli_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), o.generator, at);
+  }
+  template <class = void>
+  T bernoulli(double p, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), p, generator, at);
+  }
+  T bernoulli(double p, bernoulli_p_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli(self(), p, o.generator, at);
+  }
+  template <class = void>
+  const T& normal_(double mean = 0.0, double std = 1.0, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::normal_(self(), mean, std, generator, at);
+  }
+  const T& normal_(normal_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::normal_(self(), o.mean, o.std, o.generator, at);
+  }
+  template <class = void>
+  const T& uniform_(double from = 0.0, double to = 1.0, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::uniform_(self(), from, to, generator, at);
+  }
+  const T& uniform_(uniform_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::uniform_(self(), o.from, o.to, o.generator, at);
+  }
+  template <class = void>
+  const T& random_(const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), generator, at);
+  }
+  const T& random_(random_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), o.generator, at);
+  }
+  template <class = void>
+  const T& random_(int64_t to, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), to, generator, at);
+  }
+  const T& random_(int64_t to, random_to_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), to, o.generator, at);
+  }
+  template <class = void>
+  const T& random_(int64_t from, std::optional<int64_t> to, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), from, to, generator, at);
+  }
+  const T& random_(int64_t from, std::optional<int64_t> to, random_from_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::random_(self(), from, to, o.generator, at);
+  }
+  template <class = void>
+  const T& bernoulli_(Operand<T> p = 0.5, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli_(self(), p, generator, at);
+  }
+  const T& bernoulli_(bernoulli_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::bernoulli_(self(), o.p, o.generator, at);
+  }
+  template <class = void>
+  const T& exponential_(double lambd = 1.0, const T& generator = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::exponential_(self(), lambd, generator, at);
+  }
+  const T& exponential_(exponential_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::exponential_(self(), o.lambd, o.generator, at);
   }
   T clone(std::source_location at = std::source_location::current()) const {
     return gradwire::clone(self(), at);
@@ -1361,6 +6166,7 @@ class Methods {
   }
   T operator[](Indices<T> indices) const { return gradwire::index(self(), indices, indices.at()); }
   friend T operator-(Operand<T> a) { return gradwire::neg(a.tensor(), a.at()); }
+  friend T operator~(Operand<T> a) { return gradwire::bitwise_not(a.tensor(), a.at()); }
   friend T operator+(Operand<T> a, Operand<T> b) {
     return binary(op::add, a, b);
   }
@@ -1410,6 +6216,38 @@ class Methods {
   }
   friend T operator!=(Operand<T> a, Operand<T> b) {
     return binary(op::ne, a, b);
+  }
+  friend T operator%(Operand<T> a, Operand<T> b) {
+    return binary(op::remainder, a, b);
+  }
+  friend const T& operator%=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::remainder_, b.at(), args);
+    return a;
+  }
+  friend T operator&(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_and, a, b);
+  }
+  friend const T& operator&=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_and_, b.at(), args);
+    return a;
+  }
+  friend T operator|(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_or, a, b);
+  }
+  friend const T& operator|=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_or_, b.at(), args);
+    return a;
+  }
+  friend T operator^(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_xor, a, b);
+  }
+  friend const T& operator^=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_xor_, b.at(), args);
+    return a;
   }
 
  protected:
