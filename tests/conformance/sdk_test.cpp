@@ -176,7 +176,7 @@ class Player {
     json::object o;
     try {
       o["dtype"] = gradwire::name(t.dtype());
-    } catch (const NoTensor&) {
+    } catch (const NoGradient&) {
       return nullptr;  // an input that `grad` found unused
     }
     json::array shape, data;
