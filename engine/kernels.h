@@ -38,8 +38,8 @@ struct ScanParams {
 };
 
 /// sort: along the last dim, out[0] values and out[1] their places (int64) have k <= n columns: the first k of a stable
-/// sort; NaN is the largest. On the CPU out[2] is scratch, int64 [ways, n words_of_sort(dtype)]: as many rows are sorted
-/// at a time.
+/// sort; NaN is the largest. On the CPU out[2] is scratch, int64 [ways, n words_of_sort(dtype)]: as many rows are
+/// sorted at a time.
 struct SortParams {
   bool descending = false;
 };
@@ -108,6 +108,11 @@ struct ConvParams {
   int64_t stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1}, groups = 1;
 };
 
+/// max_pool: windows over up to three spatial dims of [N, C, i...]; what lies outside is never the largest.
+struct PoolParams {
+  int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
+};
+
 #define GW_KERNELS(X)                                                                                                  \
   X(convert)       /* out = in, in out's dtype; same shape. Float to integer truncates toward 0; what does not fit     \
                       wraps modulo 2^bits, NaN and infinities give 0. Anything to bool: != 0. */                       \
@@ -138,6 +143,8 @@ struct ConvParams {
   X(conv_forward)  /* ConvParams; out = g; in = x, w */                                                                \
   X(conv_input)    /* ConvParams; out = x; in = g, w */                                                                \
   X(conv_weight)   /* ConvParams; out = w; in = g, x */                                                                \
+  X(max_pool)      /* PoolParams; out = values, int64 places in the plane (of equals the first; NaN is largest), both  \
+                      [N, C, o...]; in [N, C, i...]; all contiguous; floats */                                         \
   X(uniform)       /* RandomParams; out contiguous, floating */                                                        \
   X(normal)        /* RandomParams; out contiguous, floating */                                                        \
   X(whole)         /* WholeParams; out contiguous, any dtype */                                                        \

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 8286614800772796081ull;
-inline constexpr int kOperators = 368;
+inline constexpr uint64_t kCatalogueHash = 7915286114144023730ull;
+inline constexpr int kOperators = 385;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -289,6 +289,8 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "matrix_power",
     "cross",
     "trace",
+    "constant_pad_nd",
+    "pad",
     "conv_forward",
     "conv_input",
     "conv_weight",
@@ -298,6 +300,21 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "max_pool1d_with_indices",
+    "max_pool1d",
+    "max_pool1d.indices",
+    "max_pool2d_with_indices",
+    "max_pool2d",
+    "max_pool2d.indices",
+    "max_pool3d_with_indices",
+    "max_pool3d",
+    "max_pool3d.indices",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
     "softmax",
     "softmin",
     "log_softmax",
@@ -661,97 +678,114 @@ inline constexpr uint16_t kron = 273;
 inline constexpr uint16_t matrix_power = 274;
 inline constexpr uint16_t cross = 275;
 inline constexpr uint16_t trace = 276;
-inline constexpr uint16_t conv_forward = 277;
-inline constexpr uint16_t conv_input = 278;
-inline constexpr uint16_t conv_weight = 279;
-inline constexpr uint16_t conv1d = 280;
-inline constexpr uint16_t conv2d = 281;
-inline constexpr uint16_t conv3d = 282;
-inline constexpr uint16_t conv_transpose1d = 283;
-inline constexpr uint16_t conv_transpose2d = 284;
-inline constexpr uint16_t conv_transpose3d = 285;
-inline constexpr uint16_t softmax = 286;
-inline constexpr uint16_t softmin = 287;
-inline constexpr uint16_t log_softmax = 288;
-inline constexpr uint16_t nll_pick = 289;
-inline constexpr uint16_t nll_spread = 290;
-inline constexpr uint16_t nll_loss = 291;
-inline constexpr uint16_t zeros = 292;
-inline constexpr uint16_t ones = 293;
-inline constexpr uint16_t full = 294;
-inline constexpr uint16_t zeros_like = 295;
-inline constexpr uint16_t ones_like = 296;
-inline constexpr uint16_t empty = 297;
-inline constexpr uint16_t full_like = 298;
-inline constexpr uint16_t empty_like = 299;
-inline constexpr uint16_t new_zeros = 300;
-inline constexpr uint16_t new_ones = 301;
-inline constexpr uint16_t new_empty = 302;
-inline constexpr uint16_t new_full = 303;
-inline constexpr uint16_t new_tensor = 304;
-inline constexpr uint16_t arange = 305;
-inline constexpr uint16_t arange_start = 306;
-inline constexpr uint16_t range = 307;
-inline constexpr uint16_t linspace = 308;
-inline constexpr uint16_t logspace = 309;
-inline constexpr uint16_t eye = 310;
-inline constexpr uint16_t tril_indices = 311;
-inline constexpr uint16_t triu_indices = 312;
-inline constexpr uint16_t to_device = 313;
-inline constexpr uint16_t to_other = 314;
-inline constexpr uint16_t type = 315;
-inline constexpr uint16_t type_as = 316;
-inline constexpr uint16_t float_ = 317;
-inline constexpr uint16_t double_ = 318;
-inline constexpr uint16_t half = 319;
-inline constexpr uint16_t bfloat16_ = 320;
-inline constexpr uint16_t int_ = 321;
-inline constexpr uint16_t long_ = 322;
-inline constexpr uint16_t short_ = 323;
-inline constexpr uint16_t char_ = 324;
-inline constexpr uint16_t byte = 325;
-inline constexpr uint16_t bool_ = 326;
-inline constexpr uint16_t generator = 327;
-inline constexpr uint16_t manual_seed = 328;
-inline constexpr uint16_t rand = 329;
-inline constexpr uint16_t randn = 330;
-inline constexpr uint16_t rand_like = 331;
-inline constexpr uint16_t randn_like = 332;
-inline constexpr uint16_t randint = 333;
-inline constexpr uint16_t randint_low = 334;
-inline constexpr uint16_t randint_like = 335;
-inline constexpr uint16_t randint_like_low = 336;
-inline constexpr uint16_t randperm = 337;
-inline constexpr uint16_t normal = 338;
-inline constexpr uint16_t normal_size = 339;
-inline constexpr uint16_t bernoulli = 340;
-inline constexpr uint16_t bernoulli_p = 341;
-inline constexpr uint16_t normal_ = 342;
-inline constexpr uint16_t uniform_ = 343;
-inline constexpr uint16_t random_ = 344;
-inline constexpr uint16_t random_to_ = 345;
-inline constexpr uint16_t random_from_ = 346;
-inline constexpr uint16_t bernoulli_ = 347;
-inline constexpr uint16_t exponential_ = 348;
-inline constexpr uint16_t clone = 349;
-inline constexpr uint16_t contiguous = 350;
-inline constexpr uint16_t cast = 351;
-inline constexpr uint16_t to = 352;
-inline constexpr uint16_t copy = 353;
-inline constexpr uint16_t copy_ = 354;
-inline constexpr uint16_t fill = 355;
-inline constexpr uint16_t fill_ = 356;
-inline constexpr uint16_t zero = 357;
-inline constexpr uint16_t zero_ = 358;
-inline constexpr uint16_t detach = 359;
-inline constexpr uint16_t data = 360;
-inline constexpr uint16_t requires_grad_ = 361;
-inline constexpr uint16_t Variable = 362;
-inline constexpr uint16_t retain_grad = 363;
-inline constexpr uint16_t set_grad = 364;
-inline constexpr uint16_t zero_grad = 365;
-inline constexpr uint16_t backward = 366;
-inline constexpr uint16_t grad = 367;
+inline constexpr uint16_t constant_pad_nd = 277;
+inline constexpr uint16_t pad = 278;
+inline constexpr uint16_t conv_forward = 279;
+inline constexpr uint16_t conv_input = 280;
+inline constexpr uint16_t conv_weight = 281;
+inline constexpr uint16_t conv1d = 282;
+inline constexpr uint16_t conv2d = 283;
+inline constexpr uint16_t conv3d = 284;
+inline constexpr uint16_t conv_transpose1d = 285;
+inline constexpr uint16_t conv_transpose2d = 286;
+inline constexpr uint16_t conv_transpose3d = 287;
+inline constexpr uint16_t max_pool1d_with_indices = 288;
+inline constexpr uint16_t max_pool1d = 289;
+inline constexpr uint16_t max_pool1d_indices = 290;
+inline constexpr uint16_t max_pool2d_with_indices = 291;
+inline constexpr uint16_t max_pool2d = 292;
+inline constexpr uint16_t max_pool2d_indices = 293;
+inline constexpr uint16_t max_pool3d_with_indices = 294;
+inline constexpr uint16_t max_pool3d = 295;
+inline constexpr uint16_t max_pool3d_indices = 296;
+inline constexpr uint16_t avg_pool1d = 297;
+inline constexpr uint16_t avg_pool2d = 298;
+inline constexpr uint16_t avg_pool3d = 299;
+inline constexpr uint16_t adaptive_avg_pool1d = 300;
+inline constexpr uint16_t adaptive_avg_pool2d = 301;
+inline constexpr uint16_t adaptive_avg_pool3d = 302;
+inline constexpr uint16_t softmax = 303;
+inline constexpr uint16_t softmin = 304;
+inline constexpr uint16_t log_softmax = 305;
+inline constexpr uint16_t nll_pick = 306;
+inline constexpr uint16_t nll_spread = 307;
+inline constexpr uint16_t nll_loss = 308;
+inline constexpr uint16_t zeros = 309;
+inline constexpr uint16_t ones = 310;
+inline constexpr uint16_t full = 311;
+inline constexpr uint16_t zeros_like = 312;
+inline constexpr uint16_t ones_like = 313;
+inline constexpr uint16_t empty = 314;
+inline constexpr uint16_t full_like = 315;
+inline constexpr uint16_t empty_like = 316;
+inline constexpr uint16_t new_zeros = 317;
+inline constexpr uint16_t new_ones = 318;
+inline constexpr uint16_t new_empty = 319;
+inline constexpr uint16_t new_full = 320;
+inline constexpr uint16_t new_tensor = 321;
+inline constexpr uint16_t arange = 322;
+inline constexpr uint16_t arange_start = 323;
+inline constexpr uint16_t range = 324;
+inline constexpr uint16_t linspace = 325;
+inline constexpr uint16_t logspace = 326;
+inline constexpr uint16_t eye = 327;
+inline constexpr uint16_t tril_indices = 328;
+inline constexpr uint16_t triu_indices = 329;
+inline constexpr uint16_t to_device = 330;
+inline constexpr uint16_t to_other = 331;
+inline constexpr uint16_t type = 332;
+inline constexpr uint16_t type_as = 333;
+inline constexpr uint16_t float_ = 334;
+inline constexpr uint16_t double_ = 335;
+inline constexpr uint16_t half = 336;
+inline constexpr uint16_t bfloat16_ = 337;
+inline constexpr uint16_t int_ = 338;
+inline constexpr uint16_t long_ = 339;
+inline constexpr uint16_t short_ = 340;
+inline constexpr uint16_t char_ = 341;
+inline constexpr uint16_t byte = 342;
+inline constexpr uint16_t bool_ = 343;
+inline constexpr uint16_t generator = 344;
+inline constexpr uint16_t manual_seed = 345;
+inline constexpr uint16_t rand = 346;
+inline constexpr uint16_t randn = 347;
+inline constexpr uint16_t rand_like = 348;
+inline constexpr uint16_t randn_like = 349;
+inline constexpr uint16_t randint = 350;
+inline constexpr uint16_t randint_low = 351;
+inline constexpr uint16_t randint_like = 352;
+inline constexpr uint16_t randint_like_low = 353;
+inline constexpr uint16_t randperm = 354;
+inline constexpr uint16_t normal = 355;
+inline constexpr uint16_t normal_size = 356;
+inline constexpr uint16_t bernoulli = 357;
+inline constexpr uint16_t bernoulli_p = 358;
+inline constexpr uint16_t normal_ = 359;
+inline constexpr uint16_t uniform_ = 360;
+inline constexpr uint16_t random_ = 361;
+inline constexpr uint16_t random_to_ = 362;
+inline constexpr uint16_t random_from_ = 363;
+inline constexpr uint16_t bernoulli_ = 364;
+inline constexpr uint16_t exponential_ = 365;
+inline constexpr uint16_t clone = 366;
+inline constexpr uint16_t contiguous = 367;
+inline constexpr uint16_t cast = 368;
+inline constexpr uint16_t to = 369;
+inline constexpr uint16_t copy = 370;
+inline constexpr uint16_t copy_ = 371;
+inline constexpr uint16_t fill = 372;
+inline constexpr uint16_t fill_ = 373;
+inline constexpr uint16_t zero = 374;
+inline constexpr uint16_t zero_ = 375;
+inline constexpr uint16_t detach = 376;
+inline constexpr uint16_t data = 377;
+inline constexpr uint16_t requires_grad_ = 378;
+inline constexpr uint16_t Variable = 379;
+inline constexpr uint16_t retain_grad = 380;
+inline constexpr uint16_t set_grad = 381;
+inline constexpr uint16_t zero_grad = 382;
+inline constexpr uint16_t backward = 383;
+inline constexpr uint16_t grad = 384;
 }  // namespace op
 
 template <Handle T>
@@ -3347,6 +3381,35 @@ T trace(const T& self, std::source_location at = std::source_location::current()
   return self.maker().one(op::trace, at, args);
 }
 
+struct constant_pad_nd_options {
+  [[no_unique_address]] Named named_{};
+  Scalar value = 0;
+};
+template <Handle T>
+T constant_pad_nd(const T& self, As<T, Ints> pad, As<T, Scalar> value = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(pad), to_value<T>(value)};
+  return self.maker().one(op::constant_pad_nd, at, args);
+}
+template <Handle T>
+T constant_pad_nd(const T& self, Ints pad, constant_pad_nd_options o, std::source_location at = std::source_location::current()) {
+  return constant_pad_nd(self, pad, o.value, at);
+}
+
+struct pad_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view mode = "constant";
+  std::optional<double> value{};
+};
+template <Handle T>
+T pad(const T& input, As<T, Ints> pad, As<T, std::string_view> mode = "constant", As<T, std::optional<double>> value = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(pad), to_value<T>(mode), to_value<T>(value)};
+  return input.maker().one(op::pad, at, args);
+}
+template <Handle T>
+T pad(const T& input, Ints pad, pad_options o, std::source_location at = std::source_location::current()) {
+  return pad(input, pad, o.mode, o.value, at);
+}
+
 template <Handle T>
 T conv_forward(const T& input, As<T, const T&> weight, As<T, Ints> stride, As<T, Ints> padding, As<T, Ints> dilation, As<T, int64_t> groups, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
@@ -3480,6 +3543,197 @@ T conv_transpose3d(const T& input, As<T, const T&> weight, As<T, const T&> bias 
 template <Handle T>
 T conv_transpose3d(const T& input, const std::type_identity_t<T>& weight, conv_transpose3d_options<T> o, std::source_location at = std::source_location::current()) {
   return conv_transpose3d(input, weight, o.bias, o.stride, o.padding, o.output_padding, o.groups, o.dilation, at);
+}
+
+struct max_pool1d_with_indices_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims dilation = 1;
+  bool ceil_mode = false;
+};
+template <Handle T>
+std::array<T, 2> max_pool1d_with_indices(const T& self, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, bool> ceil_mode = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode)};
+  return self.maker().template several<2>(op::max_pool1d_with_indices, at, args);
+}
+template <Handle T>
+std::array<T, 2> max_pool1d_with_indices(const T& self, Ints kernel_size, max_pool1d_with_indices_options o, std::source_location at = std::source_location::current()) {
+  return max_pool1d_with_indices(self, kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+}
+
+struct max_pool1d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims dilation = 1;
+  bool ceil_mode = false;
+};
+template <Handle T>
+T max_pool1d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, bool> ceil_mode = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode)};
+  return input.maker().one(op::max_pool1d, at, args);
+}
+template <Handle T>
+T max_pool1d(const T& input, Ints kernel_size, max_pool1d_options o, std::source_location at = std::source_location::current()) {
+  return max_pool1d(input, kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+}
+
+template <Handle T>
+std::array<T, 2> max_pool1d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride, As<T, Ints> padding, As<T, Ints> dilation, As<T, Flag> ceil_mode, As<T, Flag> return_indices, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode), to_value<T>(return_indices)};
+  return input.maker().template several<2>(op::max_pool1d_indices, at, args);
+}
+
+struct max_pool2d_with_indices_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims dilation = 1;
+  bool ceil_mode = false;
+};
+template <Handle T>
+std::array<T, 2> max_pool2d_with_indices(const T& self, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, bool> ceil_mode = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode)};
+  return self.maker().template several<2>(op::max_pool2d_with_indices, at, args);
+}
+template <Handle T>
+std::array<T, 2> max_pool2d_with_indices(const T& self, Ints kernel_size, max_pool2d_with_indices_options o, std::source_location at = std::source_location::current()) {
+  return max_pool2d_with_indices(self, kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+}
+
+struct max_pool2d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims dilation = 1;
+  bool ceil_mode = false;
+};
+template <Handle T>
+T max_pool2d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, bool> ceil_mode = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode)};
+  return input.maker().one(op::max_pool2d, at, args);
+}
+template <Handle T>
+T max_pool2d(const T& input, Ints kernel_size, max_pool2d_options o, std::source_location at = std::source_location::current()) {
+  return max_pool2d(input, kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+}
+
+template <Handle T>
+std::array<T, 2> max_pool2d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride, As<T, Ints> padding, As<T, Ints> dilation, As<T, Flag> ceil_mode, As<T, Flag> return_indices, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode), to_value<T>(return_indices)};
+  return input.maker().template several<2>(op::max_pool2d_indices, at, args);
+}
+
+struct max_pool3d_with_indices_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims dilation = 1;
+  bool ceil_mode = false;
+};
+template <Handle T>
+std::array<T, 2> max_pool3d_with_indices(const T& self, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, bool> ceil_mode = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode)};
+  return self.maker().template several<2>(op::max_pool3d_with_indices, at, args);
+}
+template <Handle T>
+std::array<T, 2> max_pool3d_with_indices(const T& self, Ints kernel_size, max_pool3d_with_indices_options o, std::source_location at = std::source_location::current()) {
+  return max_pool3d_with_indices(self, kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+}
+
+struct max_pool3d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims dilation = 1;
+  bool ceil_mode = false;
+};
+template <Handle T>
+T max_pool3d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, Ints> dilation = 1, As<T, bool> ceil_mode = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode)};
+  return input.maker().one(op::max_pool3d, at, args);
+}
+template <Handle T>
+T max_pool3d(const T& input, Ints kernel_size, max_pool3d_options o, std::source_location at = std::source_location::current()) {
+  return max_pool3d(input, kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+}
+
+template <Handle T>
+std::array<T, 2> max_pool3d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride, As<T, Ints> padding, As<T, Ints> dilation, As<T, Flag> ceil_mode, As<T, Flag> return_indices, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(ceil_mode), to_value<T>(return_indices)};
+  return input.maker().template several<2>(op::max_pool3d_indices, at, args);
+}
+
+struct avg_pool1d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  bool ceil_mode = false;
+  bool count_include_pad = true;
+};
+template <Handle T>
+T avg_pool1d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, bool> ceil_mode = false, As<T, bool> count_include_pad = true, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(ceil_mode), to_value<T>(count_include_pad)};
+  return input.maker().one(op::avg_pool1d, at, args);
+}
+template <Handle T>
+T avg_pool1d(const T& input, Ints kernel_size, avg_pool1d_options o, std::source_location at = std::source_location::current()) {
+  return avg_pool1d(input, kernel_size, o.stride, o.padding, o.ceil_mode, o.count_include_pad, at);
+}
+
+struct avg_pool2d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  bool ceil_mode = false;
+  bool count_include_pad = true;
+  std::optional<int64_t> divisor_override{};
+};
+template <Handle T>
+T avg_pool2d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, bool> ceil_mode = false, As<T, bool> count_include_pad = true, As<T, std::optional<int64_t>> divisor_override = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(ceil_mode), to_value<T>(count_include_pad), to_value<T>(divisor_override)};
+  return input.maker().one(op::avg_pool2d, at, args);
+}
+template <Handle T>
+T avg_pool2d(const T& input, Ints kernel_size, avg_pool2d_options o, std::source_location at = std::source_location::current()) {
+  return avg_pool2d(input, kernel_size, o.stride, o.padding, o.ceil_mode, o.count_include_pad, o.divisor_override, at);
+}
+
+struct avg_pool3d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  bool ceil_mode = false;
+  bool count_include_pad = true;
+  std::optional<int64_t> divisor_override{};
+};
+template <Handle T>
+T avg_pool3d(const T& input, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, bool> ceil_mode = false, As<T, bool> count_include_pad = true, As<T, std::optional<int64_t>> divisor_override = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(ceil_mode), to_value<T>(count_include_pad), to_value<T>(divisor_override)};
+  return input.maker().one(op::avg_pool3d, at, args);
+}
+template <Handle T>
+T avg_pool3d(const T& input, Ints kernel_size, avg_pool3d_options o, std::source_location at = std::source_location::current()) {
+  return avg_pool3d(input, kernel_size, o.stride, o.padding, o.ceil_mode, o.count_include_pad, o.divisor_override, at);
+}
+
+template <Handle T>
+T adaptive_avg_pool1d(const T& input, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size)};
+  return input.maker().one(op::adaptive_avg_pool1d, at, args);
+}
+
+template <Handle T>
+T adaptive_avg_pool2d(const T& input, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size)};
+  return input.maker().one(op::adaptive_avg_pool2d, at, args);
+}
+
+template <Handle T>
+T adaptive_avg_pool3d(const T& input, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size)};
+  return input.maker().one(op::adaptive_avg_pool3d, at, args);
 }
 
 struct softmax_options {
@@ -5878,6 +6132,34 @@ class Methods {
   }
   T trace(std::source_location at = std::source_location::current()) const {
     return gradwire::trace(self(), at);
+  }
+  template <class = void>
+  T constant_pad_nd(Ints pad, Scalar value = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::constant_pad_nd(self(), pad, value, at);
+  }
+  T constant_pad_nd(Ints pad, constant_pad_nd_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::constant_pad_nd(self(), pad, o.value, at);
+  }
+  template <class = void>
+  std::array<T, 2> max_pool1d_with_indices(Ints kernel_size, OptionalInts stride = {}, Ints padding = 0, Ints dilation = 1, bool ceil_mode = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::max_pool1d_with_indices(self(), kernel_size, stride, padding, dilation, ceil_mode, at);
+  }
+  std::array<T, 2> max_pool1d_with_indices(Ints kernel_size, max_pool1d_with_indices_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::max_pool1d_with_indices(self(), kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+  }
+  template <class = void>
+  std::array<T, 2> max_pool2d_with_indices(Ints kernel_size, OptionalInts stride = {}, Ints padding = 0, Ints dilation = 1, bool ceil_mode = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::max_pool2d_with_indices(self(), kernel_size, stride, padding, dilation, ceil_mode, at);
+  }
+  std::array<T, 2> max_pool2d_with_indices(Ints kernel_size, max_pool2d_with_indices_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::max_pool2d_with_indices(self(), kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+  }
+  template <class = void>
+  std::array<T, 2> max_pool3d_with_indices(Ints kernel_size, OptionalInts stride = {}, Ints padding = 0, Ints dilation = 1, bool ceil_mode = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::max_pool3d_with_indices(self(), kernel_size, stride, padding, dilation, ceil_mode, at);
+  }
+  std::array<T, 2> max_pool3d_with_indices(Ints kernel_size, max_pool3d_with_indices_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::max_pool3d_with_indices(self(), kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
   }
   template <class = void>
   T softmax(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {

@@ -219,7 +219,13 @@ template <int kSpatial> Results transposed(const Call& c) {
                 "Given input size per channel: " + times(in) + ". Calculated output size per channel: " +
                     times(std::span<const int64_t>(size).subspan(2)) + ". Output size is too small");
   }
-  return l.finish(conv_input(l.x, l.w, size, Ints(c.ints(3)), Ints(c.ints(4)), Ints(c.ints(7)), c.integer(6)));
+  // An output padding of a stride or more leaves room for results that this input has not: they count as zeros.
+  std::vector<int64_t> missing;
+  const Shape whole = result_shape(size, l.w.shape(), p);
+  for (int d = kSpatial; d-- > 0;) missing.push_back(0), missing.push_back(whole[d + 2] - l.x.size(d + 2));
+  const bool complete = std::ranges::equal(whole, l.x.shape());
+  const Tensor x = complete ? l.x : constant_pad_nd(l.x, missing);
+  return l.finish(conv_input(x, l.w, size, Ints(c.ints(3)), Ints(c.ints(4)), Ints(c.ints(7)), c.integer(6)));
 }
 
 constexpr OpDef kRows[] = {
