@@ -58,6 +58,7 @@ Results call(Context&, OpId, std::span<const Bound> args);
 
 extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps, kReduceOps,
     kScanOps, kSortOps, kShapeOps, kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps, kSelectOps, kMaskOps,
-    kLinalgOps, kPadOps, kConvOps, kPoolOps, kNnOps, kLossOps, kCreateOps, kConvertOps, kRandomOps, kAutogradOps;
+    kLinalgOps, kPadOps, kConvOps, kPoolOps, kNnOps, kNormOps, kLossOps, kDistanceOps, kCreateOps, kConvertOps,
+    kRandomOps, kAutogradOps;
 
 }  // namespace gradwire::engine

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 7915286114144023730ull;
-inline constexpr int kOperators = 385;
+inline constexpr uint64_t kCatalogueHash = 16689141532599574540ull;
+inline constexpr int kOperators = 398;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -318,9 +318,22 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "softmax",
     "softmin",
     "log_softmax",
+    "batch_norm",
+    "layer_norm",
+    "group_norm",
+    "instance_norm",
+    "dropout",
     "nll_pick",
     "nll_spread",
     "nll_loss",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+    "cross_entropy",
     "zeros",
     "ones",
     "full",
@@ -707,85 +720,98 @@ inline constexpr uint16_t adaptive_avg_pool3d = 302;
 inline constexpr uint16_t softmax = 303;
 inline constexpr uint16_t softmin = 304;
 inline constexpr uint16_t log_softmax = 305;
-inline constexpr uint16_t nll_pick = 306;
-inline constexpr uint16_t nll_spread = 307;
-inline constexpr uint16_t nll_loss = 308;
-inline constexpr uint16_t zeros = 309;
-inline constexpr uint16_t ones = 310;
-inline constexpr uint16_t full = 311;
-inline constexpr uint16_t zeros_like = 312;
-inline constexpr uint16_t ones_like = 313;
-inline constexpr uint16_t empty = 314;
-inline constexpr uint16_t full_like = 315;
-inline constexpr uint16_t empty_like = 316;
-inline constexpr uint16_t new_zeros = 317;
-inline constexpr uint16_t new_ones = 318;
-inline constexpr uint16_t new_empty = 319;
-inline constexpr uint16_t new_full = 320;
-inline constexpr uint16_t new_tensor = 321;
-inline constexpr uint16_t arange = 322;
-inline constexpr uint16_t arange_start = 323;
-inline constexpr uint16_t range = 324;
-inline constexpr uint16_t linspace = 325;
-inline constexpr uint16_t logspace = 326;
-inline constexpr uint16_t eye = 327;
-inline constexpr uint16_t tril_indices = 328;
-inline constexpr uint16_t triu_indices = 329;
-inline constexpr uint16_t to_device = 330;
-inline constexpr uint16_t to_other = 331;
-inline constexpr uint16_t type = 332;
-inline constexpr uint16_t type_as = 333;
-inline constexpr uint16_t float_ = 334;
-inline constexpr uint16_t double_ = 335;
-inline constexpr uint16_t half = 336;
-inline constexpr uint16_t bfloat16_ = 337;
-inline constexpr uint16_t int_ = 338;
-inline constexpr uint16_t long_ = 339;
-inline constexpr uint16_t short_ = 340;
-inline constexpr uint16_t char_ = 341;
-inline constexpr uint16_t byte = 342;
-inline constexpr uint16_t bool_ = 343;
-inline constexpr uint16_t generator = 344;
-inline constexpr uint16_t manual_seed = 345;
-inline constexpr uint16_t rand = 346;
-inline constexpr uint16_t randn = 347;
-inline constexpr uint16_t rand_like = 348;
-inline constexpr uint16_t randn_like = 349;
-inline constexpr uint16_t randint = 350;
-inline constexpr uint16_t randint_low = 351;
-inline constexpr uint16_t randint_like = 352;
-inline constexpr uint16_t randint_like_low = 353;
-inline constexpr uint16_t randperm = 354;
-inline constexpr uint16_t normal = 355;
-inline constexpr uint16_t normal_size = 356;
-inline constexpr uint16_t bernoulli = 357;
-inline constexpr uint16_t bernoulli_p = 358;
-inline constexpr uint16_t normal_ = 359;
-inline constexpr uint16_t uniform_ = 360;
-inline constexpr uint16_t random_ = 361;
-inline constexpr uint16_t random_to_ = 362;
-inline constexpr uint16_t random_from_ = 363;
-inline constexpr uint16_t bernoulli_ = 364;
-inline constexpr uint16_t exponential_ = 365;
-inline constexpr uint16_t clone = 366;
-inline constexpr uint16_t contiguous = 367;
-inline constexpr uint16_t cast = 368;
-inline constexpr uint16_t to = 369;
-inline constexpr uint16_t copy = 370;
-inline constexpr uint16_t copy_ = 371;
-inline constexpr uint16_t fill = 372;
-inline constexpr uint16_t fill_ = 373;
-inline constexpr uint16_t zero = 374;
-inline constexpr uint16_t zero_ = 375;
-inline constexpr uint16_t detach = 376;
-inline constexpr uint16_t data = 377;
-inline constexpr uint16_t requires_grad_ = 378;
-inline constexpr uint16_t Variable = 379;
-inline constexpr uint16_t retain_grad = 380;
-inline constexpr uint16_t set_grad = 381;
-inline constexpr uint16_t zero_grad = 382;
-inline constexpr uint16_t backward = 383;
-inline constexpr uint16_t grad = 384;
+inline constexpr uint16_t batch_norm = 306;
+inline constexpr uint16_t layer_norm = 307;
+inline constexpr uint16_t group_norm = 308;
+inline constexpr uint16_t instance_norm = 309;
+inline constexpr uint16_t dropout = 310;
+inline constexpr uint16_t nll_pick = 311;
+inline constexpr uint16_t nll_spread = 312;
+inline constexpr uint16_t nll_loss = 313;
+inline constexpr uint16_t mse_loss = 314;
+inline constexpr uint16_t l1_loss = 315;
+inline constexpr uint16_t smooth_l1_loss = 316;
+inline constexpr uint16_t huber_loss = 317;
+inline constexpr uint16_t binary_cross_entropy = 318;
+inline constexpr uint16_t binary_cross_entropy_with_logits = 319;
+inline constexpr uint16_t kl_div = 320;
+inline constexpr uint16_t cross_entropy = 321;
+inline constexpr uint16_t zeros = 322;
+inline constexpr uint16_t ones = 323;
+inline constexpr uint16_t full = 324;
+inline constexpr uint16_t zeros_like = 325;
+inline constexpr uint16_t ones_like = 326;
+inline constexpr uint16_t empty = 327;
+inline constexpr uint16_t full_like = 328;
+inline constexpr uint16_t empty_like = 329;
+inline constexpr uint16_t new_zeros = 330;
+inline constexpr uint16_t new_ones = 331;
+inline constexpr uint16_t new_empty = 332;
+inline constexpr uint16_t new_full = 333;
+inline constexpr uint16_t new_tensor = 334;
+inline constexpr uint16_t arange = 335;
+inline constexpr uint16_t arange_start = 336;
+inline constexpr uint16_t range = 337;
+inline constexpr uint16_t linspace = 338;
+inline constexpr uint16_t logspace = 339;
+inline constexpr uint16_t eye = 340;
+inline constexpr uint16_t tril_indices = 341;
+inline constexpr uint16_t triu_indices = 342;
+inline constexpr uint16_t to_device = 343;
+inline constexpr uint16_t to_other = 344;
+inline constexpr uint16_t type = 345;
+inline constexpr uint16_t type_as = 346;
+inline constexpr uint16_t float_ = 347;
+inline constexpr uint16_t double_ = 348;
+inline constexpr uint16_t half = 349;
+inline constexpr uint16_t bfloat16_ = 350;
+inline constexpr uint16_t int_ = 351;
+inline constexpr uint16_t long_ = 352;
+inline constexpr uint16_t short_ = 353;
+inline constexpr uint16_t char_ = 354;
+inline constexpr uint16_t byte = 355;
+inline constexpr uint16_t bool_ = 356;
+inline constexpr uint16_t generator = 357;
+inline constexpr uint16_t manual_seed = 358;
+inline constexpr uint16_t rand = 359;
+inline constexpr uint16_t randn = 360;
+inline constexpr uint16_t rand_like = 361;
+inline constexpr uint16_t randn_like = 362;
+inline constexpr uint16_t randint = 363;
+inline constexpr uint16_t randint_low = 364;
+inline constexpr uint16_t randint_like = 365;
+inline constexpr uint16_t randint_like_low = 366;
+inline constexpr uint16_t randperm = 367;
+inline constexpr uint16_t normal = 368;
+inline constexpr uint16_t normal_size = 369;
+inline constexpr uint16_t bernoulli = 370;
+inline constexpr uint16_t bernoulli_p = 371;
+inline constexpr uint16_t normal_ = 372;
+inline constexpr uint16_t uniform_ = 373;
+inline constexpr uint16_t random_ = 374;
+inline constexpr uint16_t random_to_ = 375;
+inline constexpr uint16_t random_from_ = 376;
+inline constexpr uint16_t bernoulli_ = 377;
+inline constexpr uint16_t exponential_ = 378;
+inline constexpr uint16_t clone = 379;
+inline constexpr uint16_t contiguous = 380;
+inline constexpr uint16_t cast = 381;
+inline constexpr uint16_t to = 382;
+inline constexpr uint16_t copy = 383;
+inline constexpr uint16_t copy_ = 384;
+inline constexpr uint16_t fill = 385;
+inline constexpr uint16_t fill_ = 386;
+inline constexpr uint16_t zero = 387;
+inline constexpr uint16_t zero_ = 388;
+inline constexpr uint16_t detach = 389;
+inline constexpr uint16_t data = 390;
+inline constexpr uint16_t requires_grad_ = 391;
+inline constexpr uint16_t Variable = 392;
+inline constexpr uint16_t retain_grad = 393;
+inline constexpr uint16_t set_grad = 394;
+inline constexpr uint16_t zero_grad = 395;
+inline constexpr uint16_t backward = 396;
+inline constexpr uint16_t grad = 397;
 }  // namespace op
 
 template <Handle T>
@@ -3782,6 +3808,96 @@ T log_softmax(const T& self, log_softmax_options o, std::source_location at = st
 }
 
 template <class T>
+struct batch_norm_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  T bias{};
+  bool training = false;
+  double momentum = 0.1;
+  double eps = 1e-05;
+};
+template <Handle T>
+T batch_norm(const T& input, As<T, const T&> running_mean, As<T, const T&> running_var, As<T, const T&> weight = {}, As<T, const T&> bias = {}, As<T, bool> training = false, As<T, double> momentum = 0.1, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(running_mean), to_value<T>(running_var), to_value<T>(weight), to_value<T>(bias), to_value<T>(training), to_value<T>(momentum), to_value<T>(eps)};
+  return input.maker().one(op::batch_norm, at, args);
+}
+template <Handle T>
+T batch_norm(const T& input, const std::type_identity_t<T>& running_mean, const std::type_identity_t<T>& running_var, batch_norm_options<T> o, std::source_location at = std::source_location::current()) {
+  return batch_norm(input, running_mean, running_var, o.weight, o.bias, o.training, o.momentum, o.eps, at);
+}
+
+template <class T>
+struct layer_norm_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  T bias{};
+  double eps = 1e-05;
+};
+template <Handle T>
+T layer_norm(const T& input, As<T, Ints> normalized_shape, As<T, const T&> weight = {}, As<T, const T&> bias = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(normalized_shape), to_value<T>(weight), to_value<T>(bias), to_value<T>(eps)};
+  return input.maker().one(op::layer_norm, at, args);
+}
+template <Handle T>
+T layer_norm(const T& input, Ints normalized_shape, layer_norm_options<T> o, std::source_location at = std::source_location::current()) {
+  return layer_norm(input, normalized_shape, o.weight, o.bias, o.eps, at);
+}
+
+template <class T>
+struct group_norm_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  T bias{};
+  double eps = 1e-05;
+};
+template <Handle T>
+T group_norm(const T& input, As<T, int64_t> num_groups, As<T, const T&> weight = {}, As<T, const T&> bias = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(num_groups), to_value<T>(weight), to_value<T>(bias), to_value<T>(eps)};
+  return input.maker().one(op::group_norm, at, args);
+}
+template <Handle T>
+T group_norm(const T& input, int64_t num_groups, group_norm_options<T> o, std::source_location at = std::source_location::current()) {
+  return group_norm(input, num_groups, o.weight, o.bias, o.eps, at);
+}
+
+template <class T>
+struct instance_norm_options {
+  [[no_unique_address]] Named named_{};
+  T running_mean{};
+  T running_var{};
+  T weight{};
+  T bias{};
+  bool use_input_stats = true;
+  double momentum = 0.1;
+  double eps = 1e-05;
+};
+template <Handle T>
+T instance_norm(const T& input, As<T, const T&> running_mean = {}, As<T, const T&> running_var = {}, As<T, const T&> weight = {}, As<T, const T&> bias = {}, As<T, bool> use_input_stats = true, As<T, double> momentum = 0.1, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(running_mean), to_value<T>(running_var), to_value<T>(weight), to_value<T>(bias), to_value<T>(use_input_stats), to_value<T>(momentum), to_value<T>(eps)};
+  return input.maker().one(op::instance_norm, at, args);
+}
+template <Handle T>
+T instance_norm(const T& input, instance_norm_options<T> o, std::source_location at = std::source_location::current()) {
+  return instance_norm(input, o.running_mean, o.running_var, o.weight, o.bias, o.use_input_stats, o.momentum, o.eps, at);
+}
+
+struct dropout_options {
+  [[no_unique_address]] Named named_{};
+  double p = 0.5;
+  bool training = true;
+  bool inplace = false;
+};
+template <Handle T>
+T dropout(const T& input, As<T, double> p = 0.5, As<T, bool> training = true, As<T, bool> inplace = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(p), to_value<T>(training), to_value<T>(inplace)};
+  return input.maker().one(op::dropout, at, args);
+}
+template <Handle T>
+T dropout(const T& input, dropout_options o, std::source_location at = std::source_location::current()) {
+  return dropout(input, o.p, o.training, o.inplace, at);
+}
+
+template <class T>
 struct nll_pick_options {
   [[no_unique_address]] Named named_{};
   T weight{};
@@ -3830,6 +3946,132 @@ T nll_loss(const T& input, As<T, const T&> target, As<T, const T&> weight = {}, 
 template <Handle T>
 T nll_loss(const T& input, const std::type_identity_t<T>& target, nll_loss_options<T> o, std::source_location at = std::source_location::current()) {
   return nll_loss(input, target, o.weight, o.size_average, o.ignore_index, o.reduce, o.reduction, at);
+}
+
+struct mse_loss_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view reduction = "mean";
+};
+template <Handle T>
+T mse_loss(const T& input, As<T, const T&> target, As<T, std::string_view> reduction = "mean", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(reduction)};
+  return input.maker().one(op::mse_loss, at, args);
+}
+template <Handle T>
+T mse_loss(const T& input, const std::type_identity_t<T>& target, mse_loss_options o, std::source_location at = std::source_location::current()) {
+  return mse_loss(input, target, o.reduction, at);
+}
+
+struct l1_loss_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view reduction = "mean";
+};
+template <Handle T>
+T l1_loss(const T& input, As<T, const T&> target, As<T, std::string_view> reduction = "mean", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(reduction)};
+  return input.maker().one(op::l1_loss, at, args);
+}
+template <Handle T>
+T l1_loss(const T& input, const std::type_identity_t<T>& target, l1_loss_options o, std::source_location at = std::source_location::current()) {
+  return l1_loss(input, target, o.reduction, at);
+}
+
+struct smooth_l1_loss_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view reduction = "mean";
+  double beta = 1.0;
+};
+template <Handle T>
+T smooth_l1_loss(const T& input, As<T, const T&> target, As<T, std::string_view> reduction = "mean", As<T, double> beta = 1.0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(reduction), to_value<T>(beta)};
+  return input.maker().one(op::smooth_l1_loss, at, args);
+}
+template <Handle T>
+T smooth_l1_loss(const T& input, const std::type_identity_t<T>& target, smooth_l1_loss_options o, std::source_location at = std::source_location::current()) {
+  return smooth_l1_loss(input, target, o.reduction, o.beta, at);
+}
+
+struct huber_loss_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view reduction = "mean";
+  double delta = 1.0;
+};
+template <Handle T>
+T huber_loss(const T& input, As<T, const T&> target, As<T, std::string_view> reduction = "mean", As<T, double> delta = 1.0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(reduction), to_value<T>(delta)};
+  return input.maker().one(op::huber_loss, at, args);
+}
+template <Handle T>
+T huber_loss(const T& input, const std::type_identity_t<T>& target, huber_loss_options o, std::source_location at = std::source_location::current()) {
+  return huber_loss(input, target, o.reduction, o.delta, at);
+}
+
+template <class T>
+struct binary_cross_entropy_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  std::string_view reduction = "mean";
+};
+template <Handle T>
+T binary_cross_entropy(const T& input, As<T, const T&> target, As<T, const T&> weight = {}, As<T, std::string_view> reduction = "mean", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(weight), to_value<T>(reduction)};
+  return input.maker().one(op::binary_cross_entropy, at, args);
+}
+template <Handle T>
+T binary_cross_entropy(const T& input, const std::type_identity_t<T>& target, binary_cross_entropy_options<T> o, std::source_location at = std::source_location::current()) {
+  return binary_cross_entropy(input, target, o.weight, o.reduction, at);
+}
+
+template <class T>
+struct binary_cross_entropy_with_logits_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  std::string_view reduction = "mean";
+  T pos_weight{};
+};
+template <Handle T>
+T binary_cross_entropy_with_logits(const T& input, As<T, const T&> target, As<T, const T&> weight = {}, As<T, std::string_view> reduction = "mean", As<T, const T&> pos_weight = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(weight), to_value<T>(reduction), to_value<T>(pos_weight)};
+  return input.maker().one(op::binary_cross_entropy_with_logits, at, args);
+}
+template <Handle T>
+T binary_cross_entropy_with_logits(const T& input, const std::type_identity_t<T>& target, binary_cross_entropy_with_logits_options<T> o, std::source_location at = std::source_location::current()) {
+  return binary_cross_entropy_with_logits(input, target, o.weight, o.reduction, o.pos_weight, at);
+}
+
+struct kl_div_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view reduction = "mean";
+  bool log_target = false;
+};
+template <Handle T>
+T kl_div(const T& input, As<T, const T&> target, As<T, std::string_view> reduction = "mean", As<T, bool> log_target = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(reduction), to_value<T>(log_target)};
+  return input.maker().one(op::kl_div, at, args);
+}
+template <Handle T>
+T kl_div(const T& input, const std::type_identity_t<T>& target, kl_div_options o, std::source_location at = std::source_location::current()) {
+  return kl_div(input, target, o.reduction, o.log_target, at);
+}
+
+template <class T>
+struct cross_entropy_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  std::optional<bool> size_average{};
+  int64_t ignore_index = -100;
+  std::optional<bool> reduce{};
+  std::string_view reduction = "mean";
+  double label_smoothing = 0.0;
+};
+template <Handle T>
+T cross_entropy(const T& input, As<T, const T&> target, As<T, const T&> weight = {}, As<T, std::optional<bool>> size_average = {}, As<T, int64_t> ignore_index = -100, As<T, std::optional<bool>> reduce = {}, As<T, std::string_view> reduction = "mean", As<T, double> label_smoothing = 0.0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(target), to_value<T>(weight), to_value<T>(size_average), to_value<T>(ignore_index), to_value<T>(reduce), to_value<T>(reduction), to_value<T>(label_smoothing)};
+  return input.maker().one(op::cross_entropy, at, args);
+}
+template <Handle T>
+T cross_entropy(const T& input, const std::type_identity_t<T>& target, cross_entropy_options<T> o, std::source_location at = std::source_location::current()) {
+  return cross_entropy(input, target, o.weight, o.size_average, o.ignore_index, o.reduce, o.reduction, o.label_smoothing, at);
 }
 
 struct zeros_options {
