@@ -13,12 +13,19 @@ template <class V> V bit_or(V, V);
 template <class V> V bit_xor(V, V);
 template <class V> V bit_not(V);
 
-// Whole numbers stay as they are, and zeros keep their sign, on every target.
-template <class D> GW_FN Vec<D> floor(Vec<D> x) { return Vec<D>(hn::Floor(x.v)); }
-template <class D> GW_FN Vec<D> ceil(Vec<D> x) { return Vec<D>(hn::Ceil(x.v)); }
-template <class D> GW_FN Vec<D> trunc(Vec<D> x) { return Vec<D>(hn::Trunc(x.v)); }
+// Zeros keep the sign of x, which Highway's scalar forms forget.
+template <class D> GW_FN Vec<D> signed_as([[maybe_unused]] Vec<D> x, Vec<D> rounded) {
+#if HWY_TARGET == HWY_SCALAR
+  return Vec<D>(hn::CopySign(rounded.v, x.v));
+#else
+  return rounded;
+#endif
+}
+template <class D> GW_FN Vec<D> floor(Vec<D> x) { return signed_as(x, Vec<D>(hn::Floor(x.v))); }
+template <class D> GW_FN Vec<D> ceil(Vec<D> x) { return signed_as(x, Vec<D>(hn::Ceil(x.v))); }
+template <class D> GW_FN Vec<D> trunc(Vec<D> x) { return signed_as(x, Vec<D>(hn::Trunc(x.v))); }
 /// Halves to even.
-template <class D> GW_FN Vec<D> round(Vec<D> x) { return Vec<D>(hn::Round(x.v)); }
+template <class D> GW_FN Vec<D> round(Vec<D> x) { return signed_as(x, Vec<D>(hn::Round(x.v))); }
 
 template <class D> GW_FN Vec<D> copysign(Vec<D> size, Vec<D> sign) { return Vec<D>(hn::CopySign(size.v, sign.v)); }
 
