@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 2631223580026420522ull;
-inline constexpr int kOperators = 173;
+inline constexpr uint64_t kCatalogueHash = 5482302726872227980ull;
+inline constexpr int kOperators = 198;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -60,6 +60,27 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "sin_",
     "cos",
     "cos_",
+    "tan",
+    "tan_",
+    "asin",
+    "asin_",
+    "acos",
+    "acos_",
+    "atan",
+    "atan_",
+    "sinh",
+    "sinh_",
+    "cosh",
+    "cosh_",
+    "asinh",
+    "asinh_",
+    "acosh",
+    "atanh",
+    "atanh_",
+    "erf",
+    "erf_",
+    "erfc",
+    "erfc_",
     "tanh",
     "tanh_",
     "sigmoid",
@@ -135,6 +156,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "bitwise_xor_",
     "bitwise_not",
     "bitwise_not_",
+    "bitwise_left_shift",
+    "bitwise_left_shift_",
+    "bitwise_right_shift",
+    "bitwise_right_shift_",
     "isnan",
     "isinf",
     "isfinite",
@@ -237,131 +262,156 @@ inline constexpr uint16_t sin = 44;
 inline constexpr uint16_t sin_ = 45;
 inline constexpr uint16_t cos = 46;
 inline constexpr uint16_t cos_ = 47;
-inline constexpr uint16_t tanh = 48;
-inline constexpr uint16_t tanh_ = 49;
-inline constexpr uint16_t sigmoid = 50;
-inline constexpr uint16_t sigmoid_ = 51;
-inline constexpr uint16_t pow = 52;
-inline constexpr uint16_t pow_ = 53;
-inline constexpr uint16_t atan2 = 54;
-inline constexpr uint16_t atan2_ = 55;
-inline constexpr uint16_t hypot = 56;
-inline constexpr uint16_t hypot_ = 57;
-inline constexpr uint16_t logaddexp = 58;
-inline constexpr uint16_t add = 59;
-inline constexpr uint16_t add_ = 60;
-inline constexpr uint16_t sub = 61;
-inline constexpr uint16_t sub_ = 62;
-inline constexpr uint16_t mul = 63;
-inline constexpr uint16_t mul_ = 64;
-inline constexpr uint16_t div = 65;
-inline constexpr uint16_t div_ = 66;
-inline constexpr uint16_t maximum = 67;
-inline constexpr uint16_t minimum = 68;
-inline constexpr uint16_t fmod = 69;
-inline constexpr uint16_t fmod_ = 70;
-inline constexpr uint16_t remainder = 71;
-inline constexpr uint16_t remainder_ = 72;
-inline constexpr uint16_t floor_divide = 73;
-inline constexpr uint16_t floor_divide_ = 74;
-inline constexpr uint16_t true_divide = 75;
-inline constexpr uint16_t true_divide_ = 76;
-inline constexpr uint16_t divide = 77;
-inline constexpr uint16_t divide_ = 78;
-inline constexpr uint16_t multiply = 79;
-inline constexpr uint16_t multiply_ = 80;
-inline constexpr uint16_t subtract = 81;
-inline constexpr uint16_t subtract_ = 82;
-inline constexpr uint16_t rsub = 83;
-inline constexpr uint16_t fmax = 84;
-inline constexpr uint16_t fmin = 85;
-inline constexpr uint16_t addcmul = 86;
-inline constexpr uint16_t addcmul_ = 87;
-inline constexpr uint16_t addcdiv = 88;
-inline constexpr uint16_t addcdiv_ = 89;
-inline constexpr uint16_t lerp = 90;
-inline constexpr uint16_t lerp_ = 91;
-inline constexpr uint16_t clamp = 92;
-inline constexpr uint16_t clamp_ = 93;
-inline constexpr uint16_t clamp_min = 94;
-inline constexpr uint16_t clamp_min_ = 95;
-inline constexpr uint16_t clamp_max = 96;
-inline constexpr uint16_t clamp_max_ = 97;
-inline constexpr uint16_t masked_fill = 98;
-inline constexpr uint16_t masked_fill_ = 99;
-inline constexpr uint16_t eq = 100;
-inline constexpr uint16_t ne = 101;
-inline constexpr uint16_t lt = 102;
-inline constexpr uint16_t le = 103;
-inline constexpr uint16_t gt = 104;
-inline constexpr uint16_t ge = 105;
-inline constexpr uint16_t where = 106;
-inline constexpr uint16_t logical_and = 107;
-inline constexpr uint16_t logical_and_ = 108;
-inline constexpr uint16_t logical_or = 109;
-inline constexpr uint16_t logical_or_ = 110;
-inline constexpr uint16_t logical_xor = 111;
-inline constexpr uint16_t logical_xor_ = 112;
-inline constexpr uint16_t logical_not = 113;
-inline constexpr uint16_t logical_not_ = 114;
-inline constexpr uint16_t bitwise_and = 115;
-inline constexpr uint16_t bitwise_and_ = 116;
-inline constexpr uint16_t bitwise_or = 117;
-inline constexpr uint16_t bitwise_or_ = 118;
-inline constexpr uint16_t bitwise_xor = 119;
-inline constexpr uint16_t bitwise_xor_ = 120;
-inline constexpr uint16_t bitwise_not = 121;
-inline constexpr uint16_t bitwise_not_ = 122;
-inline constexpr uint16_t isnan = 123;
-inline constexpr uint16_t isinf = 124;
-inline constexpr uint16_t isfinite = 125;
-inline constexpr uint16_t isclose = 126;
-inline constexpr uint16_t sum = 127;
-inline constexpr uint16_t mean = 128;
-inline constexpr uint16_t view = 129;
-inline constexpr uint16_t reshape = 130;
-inline constexpr uint16_t expand = 131;
-inline constexpr uint16_t permute = 132;
-inline constexpr uint16_t transpose = 133;
-inline constexpr uint16_t as_strided = 134;
-inline constexpr uint16_t strided_view = 135;
-inline constexpr uint16_t as_strided_backward = 136;
-inline constexpr uint16_t as_strided_scatter = 137;
-inline constexpr uint16_t index = 138;
-inline constexpr uint16_t index_backward = 139;
-inline constexpr uint16_t index_put = 140;
-inline constexpr uint16_t index_put_ = 141;
-inline constexpr uint16_t matmul = 142;
-inline constexpr uint16_t log_softmax = 143;
-inline constexpr uint16_t nll_pick = 144;
-inline constexpr uint16_t nll_spread = 145;
-inline constexpr uint16_t nll_loss = 146;
-inline constexpr uint16_t zeros = 147;
-inline constexpr uint16_t ones = 148;
-inline constexpr uint16_t full = 149;
-inline constexpr uint16_t zeros_like = 150;
-inline constexpr uint16_t ones_like = 151;
-inline constexpr uint16_t rand = 152;
-inline constexpr uint16_t randn = 153;
-inline constexpr uint16_t manual_seed = 154;
-inline constexpr uint16_t clone = 155;
-inline constexpr uint16_t contiguous = 156;
-inline constexpr uint16_t cast = 157;
-inline constexpr uint16_t to = 158;
-inline constexpr uint16_t copy = 159;
-inline constexpr uint16_t copy_ = 160;
-inline constexpr uint16_t fill = 161;
-inline constexpr uint16_t fill_ = 162;
-inline constexpr uint16_t zero = 163;
-inline constexpr uint16_t zero_ = 164;
-inline constexpr uint16_t detach = 165;
-inline constexpr uint16_t data = 166;
-inline constexpr uint16_t requires_grad_ = 167;
-inline constexpr uint16_t retain_grad = 168;
-inline constexpr uint16_t set_grad = 169;
-inline constexpr uint16_t zero_grad = 170;
-inline constexpr uint16_t backward = 171;
-inline constexpr uint16_t grad = 172;
+inline constexpr uint16_t tan = 48;
+inline constexpr uint16_t tan_ = 49;
+inline constexpr uint16_t asin = 50;
+inline constexpr uint16_t asin_ = 51;
+inline constexpr uint16_t acos = 52;
+inline constexpr uint16_t acos_ = 53;
+inline constexpr uint16_t atan = 54;
+inline constexpr uint16_t atan_ = 55;
+inline constexpr uint16_t sinh = 56;
+inline constexpr uint16_t sinh_ = 57;
+inline constexpr uint16_t cosh = 58;
+inline constexpr uint16_t cosh_ = 59;
+inline constexpr uint16_t asinh = 60;
+inline constexpr uint16_t asinh_ = 61;
+inline constexpr uint16_t acosh = 62;
+inline constexpr uint16_t atanh = 63;
+inline constexpr uint16_t atanh_ = 64;
+inline constexpr uint16_t erf = 65;
+inline constexpr uint16_t erf_ = 66;
+inline constexpr uint16_t erfc = 67;
+inline constexpr uint16_t erfc_ = 68;
+inline constexpr uint16_t tanh = 69;
+inline constexpr uint16_t tanh_ = 70;
+inline constexpr uint16_t sigmoid = 71;
+inline constexpr uint16_t sigmoid_ = 72;
+inline constexpr uint16_t pow = 73;
+inline constexpr uint16_t pow_ = 74;
+inline constexpr uint16_t atan2 = 75;
+inline constexpr uint16_t atan2_ = 76;
+inline constexpr uint16_t hypot = 77;
+inline constexpr uint16_t hypot_ = 78;
+inline constexpr uint16_t logaddexp = 79;
+inline constexpr uint16_t add = 80;
+inline constexpr uint16_t add_ = 81;
+inline constexpr uint16_t sub = 82;
+inline constexpr uint16_t sub_ = 83;
+inline constexpr uint16_t mul = 84;
+inline constexpr uint16_t mul_ = 85;
+inline constexpr uint16_t div = 86;
+inline constexpr uint16_t div_ = 87;
+inline constexpr uint16_t maximum = 88;
+inline constexpr uint16_t minimum = 89;
+inline constexpr uint16_t fmod = 90;
+inline constexpr uint16_t fmod_ = 91;
+inline constexpr uint16_t remainder = 92;
+inline constexpr uint16_t remainder_ = 93;
+inline constexpr uint16_t floor_divide = 94;
+inline constexpr uint16_t floor_divide_ = 95;
+inline constexpr uint16_t true_divide = 96;
+inline constexpr uint16_t true_divide_ = 97;
+inline constexpr uint16_t divide = 98;
+inline constexpr uint16_t divide_ = 99;
+inline constexpr uint16_t multiply = 100;
+inline constexpr uint16_t multiply_ = 101;
+inline constexpr uint16_t subtract = 102;
+inline constexpr uint16_t subtract_ = 103;
+inline constexpr uint16_t rsub = 104;
+inline constexpr uint16_t fmax = 105;
+inline constexpr uint16_t fmin = 106;
+inline constexpr uint16_t addcmul = 107;
+inline constexpr uint16_t addcmul_ = 108;
+inline constexpr uint16_t addcdiv = 109;
+inline constexpr uint16_t addcdiv_ = 110;
+inline constexpr uint16_t lerp = 111;
+inline constexpr uint16_t lerp_ = 112;
+inline constexpr uint16_t clamp = 113;
+inline constexpr uint16_t clamp_ = 114;
+inline constexpr uint16_t clamp_min = 115;
+inline constexpr uint16_t clamp_min_ = 116;
+inline constexpr uint16_t clamp_max = 117;
+inline constexpr uint16_t clamp_max_ = 118;
+inline constexpr uint16_t masked_fill = 119;
+inline constexpr uint16_t masked_fill_ = 120;
+inline constexpr uint16_t eq = 121;
+inline constexpr uint16_t ne = 122;
+inline constexpr uint16_t lt = 123;
+inline constexpr uint16_t le = 124;
+inline constexpr uint16_t gt = 125;
+inline constexpr uint16_t ge = 126;
+inline constexpr uint16_t where = 127;
+inline constexpr uint16_t logical_and = 128;
+inline constexpr uint16_t logical_and_ = 129;
+inline constexpr uint16_t logical_or = 130;
+inline constexpr uint16_t logical_or_ = 131;
+inline constexpr uint16_t logical_xor = 132;
+inline constexpr uint16_t logical_xor_ = 133;
+inline constexpr uint16_t logical_not = 134;
+inline constexpr uint16_t logical_not_ = 135;
+inline constexpr uint16_t bitwise_and = 136;
+inline constexpr uint16_t bitwise_and_ = 137;
+inline constexpr uint16_t bitwise_or = 138;
+inline constexpr uint16_t bitwise_or_ = 139;
+inline constexpr uint16_t bitwise_xor = 140;
+inline constexpr uint16_t bitwise_xor_ = 141;
+inline constexpr uint16_t bitwise_not = 142;
+inline constexpr uint16_t bitwise_not_ = 143;
+inline constexpr uint16_t bitwise_left_shift = 144;
+inline constexpr uint16_t bitwise_left_shift_ = 145;
+inline constexpr uint16_t bitwise_right_shift = 146;
+inline constexpr uint16_t bitwise_right_shift_ = 147;
+inline constexpr uint16_t isnan = 148;
+inline constexpr uint16_t isinf = 149;
+inline constexpr uint16_t isfinite = 150;
+inline constexpr uint16_t isclose = 151;
+inline constexpr uint16_t sum = 152;
+inline constexpr uint16_t mean = 153;
+inline constexpr uint16_t view = 154;
+inline constexpr uint16_t reshape = 155;
+inline constexpr uint16_t expand = 156;
+inline constexpr uint16_t permute = 157;
+inline constexpr uint16_t transpose = 158;
+inline constexpr uint16_t as_strided = 159;
+inline constexpr uint16_t strided_view = 160;
+inline constexpr uint16_t as_strided_backward = 161;
+inline constexpr uint16_t as_strided_scatter = 162;
+inline constexpr uint16_t index = 163;
+inline constexpr uint16_t index_backward = 164;
+inline constexpr uint16_t index_put = 165;
+inline constexpr uint16_t index_put_ = 166;
+inline constexpr uint16_t matmul = 167;
+inline constexpr uint16_t log_softmax = 168;
+inline constexpr uint16_t nll_pick = 169;
+inline constexpr uint16_t nll_spread = 170;
+inline constexpr uint16_t nll_loss = 171;
+inline constexpr uint16_t zeros = 172;
+inline constexpr uint16_t ones = 173;
+inline constexpr uint16_t full = 174;
+inline constexpr uint16_t zeros_like = 175;
+inline constexpr uint16_t ones_like = 176;
+inline constexpr uint16_t rand = 177;
+inline constexpr uint16_t randn = 178;
+inline constexpr uint16_t manual_seed = 179;
+inline constexpr uint16_t clone = 180;
+inline constexpr uint16_t contiguous = 181;
+inline constexpr uint16_t cast = 182;
+inline constexpr uint16_t to = 183;
+inline constexpr uint16_t copy = 184;
+inline constexpr uint16_t copy_ = 185;
+inline constexpr uint16_t fill = 186;
+inline constexpr uint16_t fill_ = 187;
+inline constexpr uint16_t zero = 188;
+inline constexpr uint16_t zero_ = 189;
+inline constexpr uint16_t detach = 190;
+inline constexpr uint16_t data = 191;
+inline constexpr uint16_t requires_grad_ = 192;
+inline constexpr uint16_t retain_grad = 193;
+inline constexpr uint16_t set_grad = 194;
+inline constexpr uint16_t zero_grad = 195;
+inline constexpr uint16_t backward = 196;
+inline constexpr uint16_t grad = 197;
 }  // namespace op
 
 template <Handle T>
@@ -684,6 +734,142 @@ template <Handle T>
 const T& cos_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
   self.maker().none(op::cos_, at, args);
+  return self;
+}
+
+template <Handle T>
+T tan(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::tan, at, args);
+}
+
+template <Handle T>
+const T& tan_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::tan_, at, args);
+  return self;
+}
+
+template <Handle T>
+T asin(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::asin, at, args);
+}
+
+template <Handle T>
+const T& asin_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::asin_, at, args);
+  return self;
+}
+
+template <Handle T>
+T acos(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::acos, at, args);
+}
+
+template <Handle T>
+const T& acos_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::acos_, at, args);
+  return self;
+}
+
+template <Handle T>
+T atan(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::atan, at, args);
+}
+
+template <Handle T>
+const T& atan_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::atan_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sinh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sinh, at, args);
+}
+
+template <Handle T>
+const T& sinh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sinh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T cosh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::cosh, at, args);
+}
+
+template <Handle T>
+const T& cosh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::cosh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T asinh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::asinh, at, args);
+}
+
+template <Handle T>
+const T& asinh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::asinh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T acosh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::acosh, at, args);
+}
+
+template <Handle T>
+T atanh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::atanh, at, args);
+}
+
+template <Handle T>
+const T& atanh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::atanh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T erf(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::erf, at, args);
+}
+
+template <Handle T>
+const T& erf_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::erf_, at, args);
+  return self;
+}
+
+template <Handle T>
+T erfc(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::erfc, at, args);
+}
+
+template <Handle T>
+const T& erfc_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::erfc_, at, args);
   return self;
 }
 
@@ -1271,6 +1457,32 @@ template <Handle T>
 const T& bitwise_not_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
   self.maker().none(op::bitwise_not_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_left_shift(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_left_shift, at, args);
+}
+
+template <Handle T>
+const T& bitwise_left_shift_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_left_shift_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_right_shift(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_right_shift, at, args);
+}
+
+template <Handle T>
+const T& bitwise_right_shift_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_right_shift_, at, args);
   return self;
 }
 
@@ -2041,6 +2253,69 @@ class Methods {
   const T& cos_(std::source_location at = std::source_location::current()) const {
     return gradwire::cos_(self(), at);
   }
+  T tan(std::source_location at = std::source_location::current()) const {
+    return gradwire::tan(self(), at);
+  }
+  const T& tan_(std::source_location at = std::source_location::current()) const {
+    return gradwire::tan_(self(), at);
+  }
+  T asin(std::source_location at = std::source_location::current()) const {
+    return gradwire::asin(self(), at);
+  }
+  const T& asin_(std::source_location at = std::source_location::current()) const {
+    return gradwire::asin_(self(), at);
+  }
+  T acos(std::source_location at = std::source_location::current()) const {
+    return gradwire::acos(self(), at);
+  }
+  const T& acos_(std::source_location at = std::source_location::current()) const {
+    return gradwire::acos_(self(), at);
+  }
+  T atan(std::source_location at = std::source_location::current()) const {
+    return gradwire::atan(self(), at);
+  }
+  const T& atan_(std::source_location at = std::source_location::current()) const {
+    return gradwire::atan_(self(), at);
+  }
+  T sinh(std::source_location at = std::source_location::current()) const {
+    return gradwire::sinh(self(), at);
+  }
+  const T& sinh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sinh_(self(), at);
+  }
+  T cosh(std::source_location at = std::source_location::current()) const {
+    return gradwire::cosh(self(), at);
+  }
+  const T& cosh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::cosh_(self(), at);
+  }
+  T asinh(std::source_location at = std::source_location::current()) const {
+    return gradwire::asinh(self(), at);
+  }
+  const T& asinh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::asinh_(self(), at);
+  }
+  T acosh(std::source_location at = std::source_location::current()) const {
+    return gradwire::acosh(self(), at);
+  }
+  T atanh(std::source_location at = std::source_location::current()) const {
+    return gradwire::atanh(self(), at);
+  }
+  const T& atanh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::atanh_(self(), at);
+  }
+  T erf(std::source_location at = std::source_location::current()) const {
+    return gradwire::erf(self(), at);
+  }
+  const T& erf_(std::source_location at = std::source_location::current()) const {
+    return gradwire::erf_(self(), at);
+  }
+  T erfc(std::source_location at = std::source_location::current()) const {
+    return gradwire::erfc(self(), at);
+  }
+  const T& erfc_(std::source_location at = std::source_location::current()) const {
+    return gradwire::erfc_(self(), at);
+  }
   T tanh(std::source_location at = std::source_location::current()) const {
     return gradwire::tanh(self(), at);
   }
@@ -2331,6 +2606,18 @@ class Methods {
   const T& bitwise_not_(std::source_location at = std::source_location::current()) const {
     return gradwire::bitwise_not_(self(), at);
   }
+  T bitwise_left_shift(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_left_shift(self(), other, at);
+  }
+  const T& bitwise_left_shift_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_left_shift_(self(), other, at);
+  }
+  T bitwise_right_shift(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_right_shift(self(), other, at);
+  }
+  const T& bitwise_right_shift_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_right_shift_(self(), other, at);
+  }
   T isnan(std::source_location at = std::source_location::current()) const {
     return gradwire::isnan(self(), at);
   }
@@ -2577,6 +2864,22 @@ class Methods {
   friend const T& operator^=(const T& a, Operand<T> b) {
     const Value<T> args[] = {Value<T>(a), b.value()};
     a.maker().none(op::bitwise_xor_, b.at(), args);
+    return a;
+  }
+  friend T operator<<(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_left_shift, a, b);
+  }
+  friend const T& operator<<=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_left_shift_, b.at(), args);
+    return a;
+  }
+  friend T operator>>(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_right_shift, a, b);
+  }
+  friend const T& operator>>=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_right_shift_, b.at(), args);
     return a;
   }
 

@@ -12,6 +12,8 @@ template <class V> V bit_and(V, V);
 template <class V> V bit_or(V, V);
 template <class V> V bit_xor(V, V);
 template <class V> V bit_not(V);
+template <class V> V shift_left(V, V);
+template <class V> V shift_right(V, V);
 
 // Zeros keep the sign of x, which Highway's scalar forms forget.
 template <class D> GW_FN Vec<D> signed_as([[maybe_unused]] Vec<D> x, Vec<D> rounded) {
@@ -103,9 +105,23 @@ template <class D> GW_FN Vec<D> log2(Vec<D> x) {
   return select(x > zero, select(x == inf, inf, z), select(x == zero, -inf, V(std::nan(""))));
 }
 
-template <class D> GW_FN Vec<D> log10(Vec<D> x) {
-  return by_lane([](auto a) { return engine::math::log10(a); }, x);
-}
+// The C library's, a lane at a time.
+#define GW_BY_LANE(name)                                             \
+  template <class D> GW_FN Vec<D> name(Vec<D> x) {                   \
+    return by_lane([](auto a) { return engine::math::name(a); }, x); \
+  }
+GW_BY_LANE(log10)
+GW_BY_LANE(tan)
+GW_BY_LANE(asin)
+GW_BY_LANE(acos)
+GW_BY_LANE(atan)
+GW_BY_LANE(sinh)
+GW_BY_LANE(cosh)
+GW_BY_LANE(asinh)
+GW_BY_LANE(atanh)
+GW_BY_LANE(erf)
+GW_BY_LANE(erfc)
+#undef GW_BY_LANE
 
 /// Highway's where its reduction of the argument is good, the C library's for the lanes beyond: what a lane gives must
 /// not depend on its neighbours.

@@ -108,4 +108,65 @@ struct logaddexp {
   }
 };
 
-using curves = list<exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tanh, sigmoid, pow, atan2, hypot, logaddexp>;
+struct tan {
+  static constexpr const char* op = "tan";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::tan(x); }
+};
+
+struct asin {
+  static constexpr const char* op = "asin";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::asin(x); }
+};
+
+struct acos {
+  static constexpr const char* op = "acos";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::acos(x); }
+};
+
+struct atan {
+  static constexpr const char* op = "atan";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::atan(x); }
+};
+
+struct sinh {
+  static constexpr const char* op = "sinh";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::sinh(x); }
+};
+
+struct cosh {
+  static constexpr const char* op = "cosh";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::cosh(x); }
+};
+
+struct asinh {
+  static constexpr const char* op = "asinh";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::asinh(x); }
+};
+
+struct atanh {
+  static constexpr const char* op = "atanh";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::atanh(x); }
+};
+
+struct erf {
+  static constexpr const char* op = "erf";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::erf(x); }
+};
+
+struct erfc {
+  static constexpr const char* op = "erfc";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V x) const { return math::erfc(x); }
+};
+
+using curves = list<exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tanh, sigmoid, pow, atan2, hypot, logaddexp,
+                    tan, asin, acos, atan, sinh, cosh, asinh, atanh, erf, erfc>;
