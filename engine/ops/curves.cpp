@@ -248,7 +248,7 @@ constexpr OpDef kRows[] = {
           return log1p(t + sqrt(t) * sqrt(t + 2));  // t, not self: exact near 1, and no square that overflows
         },
         .examples = {{"[1., 2.]", "[0., 1.316958]"}},
-        .samples = {"[1.5, 2.]", "p(0)"},
+        .samples = {"p(0)"},
     },
     {
         .sig = "atanh(Tensor self) -> Tensor",
