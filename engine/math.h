@@ -78,6 +78,16 @@ GW_CURVE(expm1)
 GW_CURVE(exp2)
 GW_CURVE(log2)
 GW_CURVE(log10)
+GW_CURVE(tan)
+GW_CURVE(asin)
+GW_CURVE(acos)
+GW_CURVE(atan)
+GW_CURVE(sinh)
+GW_CURVE(cosh)
+GW_CURVE(asinh)
+GW_CURVE(atanh)
+GW_CURVE(erf)
+GW_CURVE(erfc)
 #undef GW_CURVE
 #define GW_CURVE2(name)                                          \
   GW_FN float name(float a, float b) { return ::name##f(a, b); } \
@@ -175,6 +185,15 @@ template <class T> GW_FN Int<T> bit_not(Int<T> x) {
     return Int<T>(!x.v);
   else
     return Int<T>::wrap(~x.bits());
+}
+
+/// By fewer than 0 or at least as many places as there are: nothing of the number is left but, to the right, its sign.
+template <class T> GW_FN Int<T> shift_left(Int<T> a, Int<T> b) {
+  return b.v < 0 || b.bits() >= 8 * sizeof(T) ? Int<T>(T(0)) : Int<T>::wrap(a.bits() << b.bits());
+}
+template <class T> GW_FN Int<T> shift_right(Int<T> a, Int<T> b) {
+  const bool all = b.v < 0 || b.bits() >= 8 * sizeof(T);
+  return Int<T>(static_cast<T>(a.v >> (all ? 8 * sizeof(T) - 1 : b.bits())));
 }
 
 /// Wraps. A negative exponent gives 1 / a^-b rounded toward 0, and 0 for a base of 0.

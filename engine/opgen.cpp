@@ -502,7 +502,9 @@ constexpr Symbol kBinary[] = {{"+", "add", "add"},
                               {"%", "remainder", nullptr},
                               {"&", "bitwise_and", nullptr},
                               {"|", "bitwise_or", nullptr},
-                              {"^", "bitwise_xor", nullptr}};
+                              {"^", "bitwise_xor", nullptr},
+                              {"<<", "bitwise_left_shift", nullptr},
+                              {">>", "bitwise_right_shift", nullptr}};
 
 /// For C++, where two functions whose arguments may all be left out are ambiguous: an overload whose parameters begin
 /// as those of the first row of its name must be given all of these, and the first one that tells it apart.
@@ -573,7 +575,7 @@ string ops_h(const std::vector<Row>& all_rows) {
       out << "    if (!a.is_tensor()) return binary(op::" << b.swapped << ", b, a);\n";
     out << "    return binary(op::" << b.name << ", a, b);\n  }\n";
     const string in = string(b.name) + "_";
-    if (string("+-*/%&|^").find(b.symbol) != string::npos && names.count(in))
+    if (string(" + - * / % & | ^ << >> ").find(" " + string(b.symbol) + " ") != string::npos && names.count(in))
       out << "  friend const T& operator" << b.symbol
           << "=(const T& a, Operand<T> b) {\n    const Value<T> args[] = {Value<T>(a), b.value()};\n"
           << "    a.maker().none(op::" << in << ", b.at(), args);\n    return a;\n  }\n";

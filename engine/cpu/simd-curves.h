@@ -12,13 +12,22 @@ template <class V> V bit_and(V, V);
 template <class V> V bit_or(V, V);
 template <class V> V bit_xor(V, V);
 template <class V> V bit_not(V);
+template <class V> V shift_left(V, V);
+template <class V> V shift_right(V, V);
 
-// Whole numbers stay as they are, and zeros keep their sign, on every target.
-template <class D> GW_FN Vec<D> floor(Vec<D> x) { return Vec<D>(hn::Floor(x.v)); }
-template <class D> GW_FN Vec<D> ceil(Vec<D> x) { return Vec<D>(hn::Ceil(x.v)); }
-template <class D> GW_FN Vec<D> trunc(Vec<D> x) { return Vec<D>(hn::Trunc(x.v)); }
+// Zeros keep the sign of x, which Highway's scalar forms forget.
+template <class D> GW_FN Vec<D> signed_as([[maybe_unused]] Vec<D> x, Vec<D> rounded) {
+#if HWY_TARGET == HWY_SCALAR
+  return Vec<D>(hn::CopySign(rounded.v, x.v));
+#else
+  return rounded;
+#endif
+}
+template <class D> GW_FN Vec<D> floor(Vec<D> x) { return signed_as(x, Vec<D>(hn::Floor(x.v))); }
+template <class D> GW_FN Vec<D> ceil(Vec<D> x) { return signed_as(x, Vec<D>(hn::Ceil(x.v))); }
+template <class D> GW_FN Vec<D> trunc(Vec<D> x) { return signed_as(x, Vec<D>(hn::Trunc(x.v))); }
 /// Halves to even.
-template <class D> GW_FN Vec<D> round(Vec<D> x) { return Vec<D>(hn::Round(x.v)); }
+template <class D> GW_FN Vec<D> round(Vec<D> x) { return signed_as(x, Vec<D>(hn::Round(x.v))); }
 
 template <class D> GW_FN Vec<D> copysign(Vec<D> size, Vec<D> sign) { return Vec<D>(hn::CopySign(size.v, sign.v)); }
 
@@ -73,32 +82,61 @@ template <class D> GW_FN Vec<D> log1p(Vec<D> x) {
   return select(u == one, x, select(u == inf, u, y));
 }
 
-/// The exponent, so that powers of two are exact, and the logarithm of what is left, in [sqrt(1/2), sqrt(2)).
+/// A positive x as 2^exponent * rest, with rest in [sqrt(1/2), sqrt(2)).
+template <class D> struct Split {
+  Vec<D> exponent, log_of_rest;
+
+  GW_FN explicit Split(Vec<D> x) : exponent(0.0), log_of_rest(0.0) {
+    using V = Vec<D>;
+    constexpr int kMantissa = kFloat<D> ? 23 : 52;
+    const hn::RebindToSigned<D> di;
+    using I = hn::TFromD<decltype(di)>;
+    const Mask<D> tiny = x < V(kFloat<D> ? 0x1p-126 : 0x1p-1022);
+    const V y = select(tiny, x * V(kFloat<D> ? 0x1p24 : 0x1p54), x);
+    const auto bits = hn::BitCast(di, y.v);
+    const auto root = hn::Set(di, static_cast<I>(kFloat<D> ? 0x3f3504f3 : 0x3fe6a09e667f3bcd));
+    const auto one = hn::Set(di, static_cast<I>(kFloat<D> ? 0x3f800000 : 0x3ff0000000000000));
+    // counted from sqrt(1/2), whose own exponent is one less
+    const auto shifted = hn::Add(bits, hn::Sub(one, root));
+    const auto k = hn::Sub(hn::ShiftRight<kMantissa>(shifted), hn::Set(di, static_cast<I>(kFloat<D> ? 127 : 1023)));
+    const auto rest = hn::Sub(bits, hn::ShiftLeft<kMantissa>(k));
+    exponent = V(hn::ConvertTo(D(), k)) - select(tiny, V(kFloat<D> ? 24.0 : 54.0), V(0.0));
+    log_of_rest = V(hn::Log(D(), hn::BitCast(D(), rest)));
+  }
+};
+/// What a logarithm is where x is not positive and finite.
+template <class D> GW_FN Vec<D> with_ends(Vec<D> x, Vec<D> log) {
+  const Vec<D> zero(0.0), inf(HUGE_VAL);
+  return select(x > zero, select(x == inf, inf, log), select(x == zero, -inf, Vec<D>(std::nan(""))));
+}
+/// Powers of two are exact.
 template <class D> GW_FN Vec<D> log2(Vec<D> x) {
+  const Split<D> s(x);
+  return with_ends(x, fma(s.log_of_rest, Vec<D>(1.44269504088896340736), s.exponent));
+}
+/// The exponent times log10(2) in two parts, the first product exact: powers of ten come out whole.
+template <class D> GW_FN Vec<D> log10(Vec<D> x) {
   using V = Vec<D>;
-  using T = hn::TFromD<D>;
-  constexpr int kMantissa = kFloat<D> ? 23 : 52;
-  const hn::RebindToSigned<D> di;
-  using I = hn::TFromD<decltype(di)>;
-  const V zero(0.0), inf(HUGE_VAL);
-  const Mask<D> tiny = x < V(kFloat<D> ? 0x1p-126 : 0x1p-1022);
-  const V y = select(tiny, x * V(kFloat<D> ? 0x1p24 : 0x1p54), x);
-  const auto bits = hn::BitCast(di, y.v);
-  const auto root = hn::Set(di, static_cast<I>(kFloat<D> ? I{0x3f3504f3} : static_cast<I>(0x3fe6a09e667f3bcd)));
-  const auto one = hn::Set(di, static_cast<I>(kFloat<D> ? I{0x3f800000} : static_cast<I>(0x3ff0000000000000)));
-  // counted from sqrt(1/2), whose exponent is -1
-  const auto shifted = hn::Add(bits, hn::Sub(one, root));
-  const auto k = hn::Sub(hn::ShiftRight<kMantissa>(shifted), hn::Set(di, static_cast<I>(kFloat<D> ? 127 : 1023)));
-  const auto m = hn::Sub(bits, hn::ShiftLeft<kMantissa>(k));
-  const V e = V(hn::ConvertTo(D(), k)) - select(tiny, V(kFloat<D> ? 24.0 : 54.0), zero);
-  const V z = fma(V(hn::Log(D(), hn::BitCast(D(), m))), V(1.44269504088896340736), e);
-  static_assert(sizeof(T) == sizeof(I));
-  return select(x > zero, select(x == inf, inf, z), select(x == zero, -inf, V(std::nan(""))));
+  const Split<D> s(x);
+  const V high(kFloat<D> ? 0x1.3440000000000p-2 : 0x1.34413509f4000p-2),
+      low(kFloat<D> ? 4.605038981195214e-06 : 8.241712586023572e-13);
+  return with_ends(x, fma(s.exponent, high, fma(s.log_of_rest, V(0.43429448190325182765), s.exponent * low)));
 }
 
-template <class D> GW_FN Vec<D> log10(Vec<D> x) {
-  return by_lane([](auto a) { return engine::math::log10(a); }, x);
-}
+// The C library's, a lane at a time.
+#define GW_BY_LANE(name)                                             \
+  template <class D> GW_FN Vec<D> name(Vec<D> x) {                   \
+    return by_lane([](auto a) { return engine::math::name(a); }, x); \
+  }
+GW_BY_LANE(asin)
+GW_BY_LANE(acos)
+GW_BY_LANE(sinh)
+GW_BY_LANE(cosh)
+GW_BY_LANE(asinh)
+GW_BY_LANE(atanh)
+GW_BY_LANE(erf)
+GW_BY_LANE(erfc)
+#undef GW_BY_LANE
 
 /// Highway's where its reduction of the argument is good, the C library's for the lanes beyond: what a lane gives must
 /// not depend on its neighbours.
@@ -120,11 +158,39 @@ template <class D> GW_FN Vec<D> cos(Vec<D> x) {
 template <class D> GW_FN Vec<D> pow(Vec<D> a, Vec<D> b) {
   return by_lane([](auto x, auto y) { return engine::math::pow(x, y); }, a, b);
 }
-template <class D> GW_FN Vec<D> atan2(Vec<D> a, Vec<D> b) {
-  return by_lane([](auto x, auto y) { return engine::math::atan2(x, y); }, a, b);
+template <class D> GW_FN Vec<D> tan(Vec<D> x) {
+  const Vec<D> zero(0.0);
+  const Mask<D> near = moderate(x);
+  const Vec<D> y = select(near, x, zero), z = Vec<D>(hn::Sin(D(), y.v)) / Vec<D>(hn::Cos(D(), y.v));
+  if (hn::AllTrue(D(), near.m)) return select(x == zero, x, z);
+  return select(near, select(x == zero, x, z), by_lane([](auto a) { return engine::math::tan(a); }, x));
 }
+template <class D> GW_FN Vec<D> atan(Vec<D> x) {
+  const Vec<D> quarter(1.57079632679489661923);
+  const Vec<D> y = select(abs(x) == Vec<D>(HUGE_VAL), quarter, Vec<D>(hn::Atan(D(), abs(x).v)));
+  return select(x == x, copysign(y, x), x);
+}
+/// The angle in the first octant, turned over.
+template <class D> GW_FN Vec<D> atan2(Vec<D> y, Vec<D> x) {
+  using V = Vec<D>;
+  const V zero(0.0), one(1.0), inf(HUGE_VAL), quarter(1.57079632679489661923), half(3.14159265358979323846);
+  const V ax = abs(x), ay = abs(y);
+  const Mask<D> steep = ay > ax;
+  const V large = select(steep, ay, ax), small = select(steep, ax, ay);
+  const V t = select(large == zero, zero, select(small == inf, one, small / large));
+  const V a(hn::Atan(D(), t.v));
+  const V b = select(steep, quarter - a, a);
+  const V c = copysign(select(copysign(one, x) < zero, half - b, b), y);
+  return select(x == x, select(y == y, c, y), x);
+}
+/// An infinity wins over NaN.
 template <class D> GW_FN Vec<D> hypot(Vec<D> a, Vec<D> b) {
-  return by_lane([](auto x, auto y) { return engine::math::hypot(x, y); }, a, b);
+  using V = Vec<D>;
+  const V zero(0.0), inf(HUGE_VAL), p = abs(a), q = abs(b);
+  const Mask<D> swap = p < q;
+  const V large = select(swap, q, p), small = select(swap, p, q), t = small / large;
+  const V y = select(large == zero, p + q, large * sqrt(fma(t, t, V(1.0))));
+  return select(either(p == inf, q == inf), inf, select(p == p, y, p));
 }
 
 #if HWY_NATIVE_FMA

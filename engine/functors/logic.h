@@ -72,5 +72,17 @@ struct bitwise_not {
   template <class V> GW_FN V operator()(V x) const { return math::bit_not(x); }
 };
 
+struct bitwise_left_shift {
+  static constexpr const char* op = "bitwise_left_shift";
+  static constexpr Domain on = Domain::integers;
+  template <class V> GW_FN V operator()(V a, V b) const { return math::shift_left(a, b); }
+};
+
+struct bitwise_right_shift {
+  static constexpr const char* op = "bitwise_right_shift";
+  static constexpr Domain on = Domain::integers;
+  template <class V> GW_FN V operator()(V a, V b) const { return math::shift_right(a, b); }
+};
+
 using logic = list<logical_and, logical_or, logical_xor, logical_not, isnan, isinf, isfinite, bitwise_and, bitwise_or,
-                   bitwise_xor, bitwise_not>;
+                   bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift>;

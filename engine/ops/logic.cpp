@@ -87,6 +87,26 @@ constexpr OpDef kRows[] = {
         .samples = {"i9(2, 3)", "b(3)", "i9()", "i9(0)"},
     },
     {
+        .sig = "bitwise_left_shift(Operand self, Operand other) -> Tensor",
+        .inplace = true,
+        .doc = "The bits of self, an integer, moved to the left by other places, broadcast and promoted; by a negative "
+               "number, or past the end, nothing is left.",
+        .pointwise = 2,
+        .no_grad = kWhole,
+        .examples = {{"[1, -1]; 3", "[8, -8]"}},
+        .samples = {"i9(2, 3); i9(2, 3)", "i9(2, 1); i9(3)", "i9(3); 2", "2; i9(3)", "i9(0); i9(1)"},
+    },
+    {
+        .sig = "bitwise_right_shift(Operand self, Operand other) -> Tensor",
+        .inplace = true,
+        .doc = "The bits of self, an integer, moved to the right by other places, broadcast and promoted; by a "
+               "negative number, or past the end, nothing is left but the sign.",
+        .pointwise = 2,
+        .no_grad = kWhole,
+        .examples = {{"[16, -5]; 2", "[4, -2]"}},
+        .samples = {"i9(2, 3); i9(2, 3)", "i9(2, 1); i9(3)", "i9(3); 2", "2; i9(3)", "i9(0); i9(1)"},
+    },
+    {
         .sig = "isnan(Tensor self) -> Tensor",
         .doc = "Whether self is NaN, elementwise, as bool.",
         .pointwise = 1,
