@@ -45,10 +45,10 @@ Error refuse(const OpRow& row, Code code, std::string text) { return Error(code,
 // In which dtype a row computes, before its own rule: promotion over its operands (`where` leaves out its condition).
 DType promoted(Context& cx, const OpRow& row, const Bound* args) {
   Promotion p;
-  for (int k = row.kernel->inputs == 3 ? 1 : 0; k < row.def->pointwise; ++k) {
+  for (int k = row.kernel && row.kernel->masked ? 1 : 0; k < row.def->pointwise; ++k) {
     if (args[k].kind == ArgKind::tensor)
       p.add(*args[k].tensors);
-    else
+    else if (args[k].kind != ArgKind::none)
       p.add(args[k].scalar(), cx.default_dtype);
   }
   return p.result();
@@ -100,13 +100,15 @@ struct Plan {
     }
     in.count = row.def->pointwise;
     for (int k = 0; k < in.count; ++k) {
-      const bool condition = k == 0 && kernel->inputs == 3;
+      const bool condition = k == 0 && kernel->masked;
       const DType want = condition ? DType::boolean : dtypes.compute;
       if (args[k].kind == ArgKind::tensor) {
         const Tensor& t = *args[k].tensors;
         in.tensor[k] = t.dtype() == want ? t : cx.contiguous(t, want);
+      } else if (args[k].kind == ArgKind::none) {
+        in.tensor[k] = in.tensor[0];  // self stands in for what is left out
       } else if (cx.on_cpu) {
-        (kernel->inputs == 3 ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
+        (kernel->masked ? store_scalar : wrap_scalar)(in.number[k], want, args[k].scalar());
       } else {
         in.tensor[k] = cx.full({}, args[k].scalar(), want);
       }
@@ -308,17 +310,10 @@ std::span<const int64_t> Call::ints(int i) const {
   return v.kind == ArgKind::integer ? std::span<const int64_t>(&v.i, 1) : std::span<const int64_t>(v.ints, v.count);
 }
 
-Results call(Context& cx, OpId id, std::span<const Bound> given) {
-  const OpRow& row = catalogue()[id];
-  const Bound* args = given.data();
-  alignas(Bound) char filled[kMaxParams * sizeof(Bound)];
-  if (static_cast<int>(given.size()) < row.params) {  // defaults stand in for what was left out
-    auto* all = reinterpret_cast<Bound*>(filled);
-    std::uninitialized_copy(given.begin(), given.end(), all);
-    std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
-    args = all;
-  }
-  if (cx.keepdim_warning && row.keepdim >= 0) warn_of_keepdim(cx, row, args);
+namespace {
+
+// A call with all its arguments.
+Results perform(Context& cx, const OpRow& row, const Bound* args) {
   try {
     if (row.inplace) return inplace(cx, row, args);
     const OpDef& def = *row.def;
@@ -326,7 +321,7 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     if (def.compose) return def.compose(c);
     const bool recording = def.vjp && wants_grad(row, args) && cx.grad_mode;
     Results r;
-    if (row.kernel) {
+    if (def.pointwise > 0) {
       r = pointwise(cx, row, args);
     } else {
       const GradMode mode(cx, false);
@@ -350,9 +345,30 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     return r;
   } catch (Error& e) {
     // Who calls a row that is made of others, or that computes with them, knows its name only.
-    if (e.op().empty() || row.def->compose || (row.def->compute && !is_backward(id))) e.of(row.sig.name);
+    if (e.op().empty() || row.def->compose || (row.def->compute && !is_backward(row.id))) e.of(row.sig.name);
     throw;
   }
+}
+
+}  // namespace
+
+Results call(Context& cx, OpId id, std::span<const Bound> given) {
+  const OpRow& row = catalogue()[id];
+  const Bound* args = given.data();
+  alignas(Bound) char filled[kMaxParams * sizeof(Bound)];
+  if (static_cast<int>(given.size()) < row.params) {  // defaults stand in for what was left out
+    auto* all = reinterpret_cast<Bound*>(filled);
+    std::uninitialized_copy(given.begin(), given.end(), all);
+    std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
+    args = all;
+  }
+  if (cx.keepdim_warning && row.keepdim >= 0) warn_of_keepdim(cx, row, args);
+  if (row.def->since_0_2 && (cx.pointwise_fallback || cx.broadcast_warning)) {
+    Bound changed[kMaxParams];
+    Tensor held[3];
+    return perform(cx, row, old_shapes(cx, row, args, changed, held) ? changed : args);
+  }
+  return perform(cx, row, args);
 }
 
 Tensor Context::one(OpId id, std::source_location, std::span<const Bound> args) {

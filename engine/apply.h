@@ -42,6 +42,11 @@ void bump_version(const Tensor&);
 /// The bytes of t as an output: copied first where someone outside holds them.
 View out_view(const Tensor& t);
 
+/// A pointwise row of the 0.2 release under the `compat` switches pointwise_fallback and broadcast_warning: warns, and
+/// where shapes do not broadcast but have the same number of elements, gives the later operands the first one's shape.
+/// Answers whether it did, in `changed`, whose new tensors are in `held`.
+bool old_shapes(Context&, const OpRow&, const Bound* args, Bound* changed, Tensor (&held)[3]);
+
 /// Runs a kernel; the views are made of the tensors.
 void launch(Context&, const Kernel&, std::initializer_list<View> out, std::initializer_list<View> in,
             const void* params = nullptr);

@@ -42,10 +42,11 @@ using RowKernel = void (*)(const void* functor, const Row&);
 using CudaPointwise = void (*)(const void* functor, std::span<const View> views, void* stream);
 
 /// All kernels of one functor of engine/functors, by the dtype in which it computes; null where the functor's Domain
-/// has no such dtype. Comparisons write bool; `where` reads a bool first.
+/// has no such dtype. Comparisons write bool; a masked one reads a bool first.
 struct Pointwise {
   const char* name = nullptr;
   int inputs = 0;
+  bool masked = false;  // of three inputs the first is a bool
   RowKernel cpu[kDTypes] = {};
   CudaPointwise cuda[kDTypes] = {};
 };

@@ -17,7 +17,7 @@
 namespace gradwire::engine {
 
 /// The dtypes for which a functor has kernels. Half types are floats: they compute in float32.
-enum class Domain : uint8_t { floats = 1, integers = 2, boolean = 4, numbers = 3, all = 7 };
+enum class Domain : uint8_t { floats = 1, integers = 2, boolean = 4, numbers = 3, whole = 6, all = 7 };
 constexpr bool has(Domain set, Domain part) { return (static_cast<int>(set) & static_cast<int>(part)) != 0; }
 
 /// A whole number that formulas can treat as V: arithmetic wraps modulo 2^bits, a bool's + is "or" and its * is "and".
@@ -60,13 +60,46 @@ template <class T> struct Int {
 
 namespace math {
 
-GW_FN float exp(float x) { return ::expf(x); }
-GW_FN double exp(double x) { return ::exp(x); }
-GW_FN float log(float x) { return ::logf(x); }
-GW_FN double log(double x) { return ::log(x); }
+// The C library's names, which differ by type.
+#define GW_CURVE(name)                               \
+  GW_FN float name(float x) { return ::name##f(x); } \
+  GW_FN double name(double x) { return ::name(x); }
+GW_CURVE(exp)
+GW_CURVE(log)
+GW_CURVE(sqrt)
+GW_CURVE(floor)
+GW_CURVE(ceil)
+GW_CURVE(trunc)
+GW_CURVE(sin)
+GW_CURVE(cos)
+GW_CURVE(tanh)
+GW_CURVE(log1p)
+GW_CURVE(expm1)
+GW_CURVE(exp2)
+GW_CURVE(log2)
+GW_CURVE(log10)
+#undef GW_CURVE
+#define GW_CURVE2(name)                                          \
+  GW_FN float name(float a, float b) { return ::name##f(a, b); } \
+  GW_FN double name(double a, double b) { return ::name(a, b); }
+GW_CURVE2(pow)
+GW_CURVE2(fmod)
+GW_CURVE2(atan2)
+GW_CURVE2(hypot)
+GW_CURVE2(copysign)
+#undef GW_CURVE2
+/// Halves to even.
+GW_FN float round(float x) { return ::rintf(x); }
+GW_FN double round(double x) { return ::rint(x); }
+GW_FN float abs(float x) { return ::fabsf(x); }
+GW_FN double abs(double x) { return ::fabs(x); }
 
 /// c ? a : b, lane by lane; for scalars c is a bool.
 template <class V> GW_FN V select(bool c, V a, V b) { return c ? a : b; }
+/// Of two masks.
+GW_FN bool both(bool a, bool b) { return a && b; }
+GW_FN bool either(bool a, bool b) { return a || b; }
+GW_FN bool differ(bool a, bool b) { return a != b; }
 
 /// A parameter of an operator, in the category of V.
 template <class V> GW_FN V scalar(const Scalar& s) {
@@ -99,6 +132,12 @@ requires std::is_floating_point_v<V> GW_FN V div_floor(V a, V b) {
 }
 template <class V>
 requires std::is_floating_point_v<V> GW_FN V div_trunc(V a, V b) { return trunc(a / b); }
+/// What div_floor leaves: it has b's sign, or a's where it is 0.
+template <class V>
+requires std::is_floating_point_v<V> GW_FN V remainder(V a, V b) {
+  const V rest = fmod(a, b);
+  return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
+}
 
 /// x / 0 is 0 (the front end refuses it first); the smallest number / -1 wraps.
 template <class T> GW_FN Int<T> div_trunc(Int<T> a, Int<T> b) {
@@ -116,6 +155,42 @@ template <class T> GW_FN Int<T> div_floor(Int<T> a, Int<T> b) {
   } else {
     return q;
   }
+}
+/// What the divisions leave: 0 where they divide by 0.
+template <class T> GW_FN Int<T> fmod(Int<T> a, Int<T> b) { return a - div_trunc(a, b) * b; }
+template <class T> GW_FN Int<T> remainder(Int<T> a, Int<T> b) { return a - div_floor(a, b) * b; }
+
+template <class T> GW_FN Int<T> abs(Int<T> x) { return x.v < 0 ? -x : x; }
+// Whole numbers are round already.
+template <class T> GW_FN Int<T> floor(Int<T> x) { return x; }
+template <class T> GW_FN Int<T> ceil(Int<T> x) { return x; }
+template <class T> GW_FN Int<T> trunc(Int<T> x) { return x; }
+template <class T> GW_FN Int<T> round(Int<T> x) { return x; }
+
+template <class T> GW_FN Int<T> bit_and(Int<T> a, Int<T> b) { return Int<T>::wrap(a.bits() & b.bits()); }
+template <class T> GW_FN Int<T> bit_or(Int<T> a, Int<T> b) { return Int<T>::wrap(a.bits() | b.bits()); }
+template <class T> GW_FN Int<T> bit_xor(Int<T> a, Int<T> b) { return Int<T>::wrap(a.bits() ^ b.bits()); }
+template <class T> GW_FN Int<T> bit_not(Int<T> x) {
+  if constexpr (Int<T>::kBool)
+    return Int<T>(!x.v);
+  else
+    return Int<T>::wrap(~x.bits());
+}
+
+/// Wraps. A negative exponent gives 1 / a^-b rounded toward 0, and 0 for a base of 0.
+template <class T> GW_FN Int<T> pow(Int<T> a, Int<T> b) {
+  if (b.v < 0) {
+    if (a.v == 1) return a;
+    if constexpr (std::is_signed_v<T>) {
+      if (a.v == -1) return b.v & 1 ? a : -a;
+    }
+    return Int<T>(T(0));
+  }
+  Int<T> result(T(1));
+  for (uint64_t left = b.bits(); left; left >>= 1, a = a * a) {
+    if (left & 1) result = result * a;
+  }
+  return result;
 }
 
 }  // namespace math

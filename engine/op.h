@@ -167,6 +167,7 @@ struct OpDef {
   int8_t constant = -1;  // a floating parameter without a gradient: what requires grad is refused there
   Grads (*vjp)(const Vjp&) = nullptr;
   const char* no_grad = nullptr;  // or why there is no gradient
+  bool since_0_2 = false;         // heeds the `compat` switches pointwise_fallback and broadcast_warning
   bool by_strides = false;        // what it gives depends on its input's strides, not on the values alone
   bool cuda = true;
   std::initializer_list<Example> examples = {};

@@ -471,9 +471,20 @@ class Function {
 struct Symbol {
   const char *symbol, *name, *swapped;  // swapped: what `2 op x` is where the row's first parameter is a Tensor
 };
-constexpr Symbol kBinary[] = {{"+", "add", "add"}, {"-", "sub", nullptr}, {"*", "mul", "mul"}, {"/", "div", nullptr},
-                              {"<", "lt", "gt"},   {">", "gt", "lt"},     {"<=", "le", "ge"},  {">=", "ge", "le"},
-                              {"==", "eq", "eq"},  {"!=", "ne", "ne"}};
+constexpr Symbol kBinary[] = {{"+", "add", "add"},
+                              {"-", "sub", nullptr},
+                              {"*", "mul", "mul"},
+                              {"/", "div", nullptr},
+                              {"<", "lt", "gt"},
+                              {">", "gt", "lt"},
+                              {"<=", "le", "ge"},
+                              {">=", "ge", "le"},
+                              {"==", "eq", "eq"},
+                              {"!=", "ne", "ne"},
+                              {"%", "remainder", nullptr},
+                              {"&", "bitwise_and", nullptr},
+                              {"|", "bitwise_or", nullptr},
+                              {"^", "bitwise_xor", nullptr}};
 
 string ops_h(const std::vector<Row>& rows) {
   std::ostringstream out;
@@ -510,6 +521,8 @@ string ops_h(const std::vector<Row>& rows) {
   if (names.count("index"))
     out << "  T operator[](Indices<T> indices) const { return gradwire::index(self(), indices, indices.at()); }\n";
   if (names.count("neg")) out << "  friend T operator-(Operand<T> a) { return gradwire::neg(a.tensor(), a.at()); }\n";
+  if (names.count("bitwise_not"))
+    out << "  friend T operator~(Operand<T> a) { return gradwire::bitwise_not(a.tensor(), a.at()); }\n";
   const auto first_is_operand = [&](const string& name) {
     for (const Row& r : rows) {
       if (r.signature.full_name() == name) return r.signature.params.at(0).type == Type::operand;
@@ -523,7 +536,7 @@ string ops_h(const std::vector<Row>& rows) {
       out << "    if (!a.is_tensor()) return binary(op::" << b.swapped << ", b, a);\n";
     out << "    return binary(op::" << b.name << ", a, b);\n  }\n";
     const string in = string(b.name) + "_";
-    if (string("+-*/").find(b.symbol) != string::npos && names.count(in))
+    if (string("+-*/%&|^").find(b.symbol) != string::npos && names.count(in))
       out << "  friend const T& operator" << b.symbol
           << "=(const T& a, Operand<T> b) {\n    const Value<T> args[] = {Value<T>(a), b.value()};\n"
           << "    a.maker().none(op::" << in << ", b.at(), args);\n    return a;\n  }\n";

@@ -62,7 +62,7 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
   }
   if (def.pointwise > 0) {
     row.kernel = find_pointwise(sig.name);
-    if (!row.kernel) throw Error(Code::internal, sig.name + ": no functor of this name");
+    if (!row.kernel && !def.choose) throw Error(Code::internal, sig.name + ": no functor of this name");
   }
   return row;
 }
@@ -70,9 +70,9 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
 const Catalogue& all() {
   static const Catalogue c = [] {
     Catalogue c;
-    for (std::span<const OpDef> family :
-         {kUnaryOps, kBinaryOps, kCompareOps, kReduceOps, kScanOps, kSortOps, kShapeOps, kJoinOps, kIndexOps,
-          kSelectOps, kLinalgOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps}) {
+    for (std::span<const OpDef> family : {kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,
+                                          kReduceOps, kScanOps, kSortOps, kShapeOps, kJoinOps, kIndexOps, kSelectOps,
+                                          kLinalgOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));

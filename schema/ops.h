@@ -8,19 +8,69 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 9549317580466588792ull;
-inline constexpr int kOperators = 113;
+inline constexpr uint64_t kCatalogueHash = 7057787769228610553ull;
+inline constexpr int kOperators = 214;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
     "neg_",
-    "exp",
-    "exp_",
-    "log",
-    "log_",
+    "abs",
+    "abs_",
+    "sign",
+    "sign_",
+    "sgn",
+    "sgn_",
+    "positive",
+    "square",
+    "square_",
+    "sqrt",
+    "sqrt_",
+    "rsqrt",
+    "rsqrt_",
+    "reciprocal",
+    "reciprocal_",
+    "floor",
+    "floor_",
+    "ceil",
+    "ceil_",
+    "trunc",
+    "trunc_",
+    "round",
+    "round_",
+    "frac",
+    "frac_",
     "relu",
     "relu_",
     "threshold_backward",
+    "exp",
+    "exp_",
+    "exp2",
+    "exp2_",
+    "expm1",
+    "expm1_",
+    "log",
+    "log_",
+    "log2",
+    "log2_",
+    "log10",
+    "log10_",
+    "log1p",
+    "log1p_",
+    "sin",
+    "sin_",
+    "cos",
+    "cos_",
+    "tanh",
+    "tanh_",
+    "sigmoid",
+    "sigmoid_",
+    "pow",
+    "pow_",
+    "atan2",
+    "atan2_",
+    "hypot",
+    "hypot_",
+    "logaddexp",
     "add",
     "add_",
     "sub",
@@ -31,6 +81,37 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "div_",
     "maximum",
     "minimum",
+    "fmod",
+    "fmod_",
+    "remainder",
+    "remainder_",
+    "floor_divide",
+    "floor_divide_",
+    "true_divide",
+    "true_divide_",
+    "divide",
+    "divide_",
+    "multiply",
+    "multiply_",
+    "subtract",
+    "subtract_",
+    "rsub",
+    "fmax",
+    "fmin",
+    "addcmul",
+    "addcmul_",
+    "addcdiv",
+    "addcdiv_",
+    "lerp",
+    "lerp_",
+    "clamp",
+    "clamp_",
+    "clamp_min",
+    "clamp_min_",
+    "clamp_max",
+    "clamp_max_",
+    "masked_fill",
+    "masked_fill_",
     "eq",
     "ne",
     "lt",
@@ -38,6 +119,26 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "gt",
     "ge",
     "where",
+    "logical_and",
+    "logical_and_",
+    "logical_or",
+    "logical_or_",
+    "logical_xor",
+    "logical_xor_",
+    "logical_not",
+    "logical_not_",
+    "bitwise_and",
+    "bitwise_and_",
+    "bitwise_or",
+    "bitwise_or_",
+    "bitwise_xor",
+    "bitwise_xor_",
+    "bitwise_not",
+    "bitwise_not_",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isclose",
     "sum",
     "mean",
     "nansum",
@@ -131,117 +232,218 @@ inline constexpr const char* kOperatorNames[kOperators] = {
 namespace op {
 inline constexpr uint16_t neg = 0;
 inline constexpr uint16_t neg_ = 1;
-inline constexpr uint16_t exp = 2;
-inline constexpr uint16_t exp_ = 3;
-inline constexpr uint16_t log = 4;
-inline constexpr uint16_t log_ = 5;
-inline constexpr uint16_t relu = 6;
-inline constexpr uint16_t relu_ = 7;
-inline constexpr uint16_t threshold_backward = 8;
-inline constexpr uint16_t add = 9;
-inline constexpr uint16_t add_ = 10;
-inline constexpr uint16_t sub = 11;
-inline constexpr uint16_t sub_ = 12;
-inline constexpr uint16_t mul = 13;
-inline constexpr uint16_t mul_ = 14;
-inline constexpr uint16_t div = 15;
-inline constexpr uint16_t div_ = 16;
-inline constexpr uint16_t maximum = 17;
-inline constexpr uint16_t minimum = 18;
-inline constexpr uint16_t eq = 19;
-inline constexpr uint16_t ne = 20;
-inline constexpr uint16_t lt = 21;
-inline constexpr uint16_t le = 22;
-inline constexpr uint16_t gt = 23;
-inline constexpr uint16_t ge = 24;
-inline constexpr uint16_t where = 25;
-inline constexpr uint16_t sum = 26;
-inline constexpr uint16_t mean = 27;
-inline constexpr uint16_t nansum = 28;
-inline constexpr uint16_t prod = 29;
-inline constexpr uint16_t prod_dim = 30;
-inline constexpr uint16_t logsumexp = 31;
-inline constexpr uint16_t var = 32;
-inline constexpr uint16_t var_unbiased = 33;
-inline constexpr uint16_t std = 34;
-inline constexpr uint16_t std_unbiased = 35;
-inline constexpr uint16_t norm = 36;
-inline constexpr uint16_t norm_named = 37;
-inline constexpr uint16_t all = 38;
-inline constexpr uint16_t any = 39;
-inline constexpr uint16_t count_nonzero = 40;
-inline constexpr uint16_t cumsum = 41;
-inline constexpr uint16_t reverse_cumsum = 42;
-inline constexpr uint16_t cumprod = 43;
-inline constexpr uint16_t linear_scan = 44;
-inline constexpr uint16_t logcumsumexp = 45;
-inline constexpr uint16_t cummax = 46;
-inline constexpr uint16_t cummin = 47;
-inline constexpr uint16_t max = 48;
-inline constexpr uint16_t max_dim = 49;
-inline constexpr uint16_t max_other = 50;
-inline constexpr uint16_t min = 51;
-inline constexpr uint16_t min_dim = 52;
-inline constexpr uint16_t min_other = 53;
-inline constexpr uint16_t amax = 54;
-inline constexpr uint16_t amin = 55;
-inline constexpr uint16_t argmax = 56;
-inline constexpr uint16_t argmin = 57;
-inline constexpr uint16_t sort = 58;
-inline constexpr uint16_t argsort = 59;
-inline constexpr uint16_t topk = 60;
-inline constexpr uint16_t kthvalue = 61;
-inline constexpr uint16_t median = 62;
-inline constexpr uint16_t median_dim = 63;
-inline constexpr uint16_t mode = 64;
-inline constexpr uint16_t pick_along = 65;
-inline constexpr uint16_t spread_along = 66;
-inline constexpr uint16_t view = 67;
-inline constexpr uint16_t reshape = 68;
-inline constexpr uint16_t expand = 69;
-inline constexpr uint16_t permute = 70;
-inline constexpr uint16_t transpose = 71;
-inline constexpr uint16_t as_strided = 72;
-inline constexpr uint16_t strided_view = 73;
-inline constexpr uint16_t as_strided_backward = 74;
-inline constexpr uint16_t as_strided_scatter = 75;
-inline constexpr uint16_t index = 76;
-inline constexpr uint16_t index_backward = 77;
-inline constexpr uint16_t index_put = 78;
-inline constexpr uint16_t index_put_ = 79;
-inline constexpr uint16_t matmul = 80;
-inline constexpr uint16_t softmax = 81;
-inline constexpr uint16_t softmin = 82;
-inline constexpr uint16_t log_softmax = 83;
-inline constexpr uint16_t nll_pick = 84;
-inline constexpr uint16_t nll_spread = 85;
-inline constexpr uint16_t nll_loss = 86;
-inline constexpr uint16_t zeros = 87;
-inline constexpr uint16_t ones = 88;
-inline constexpr uint16_t full = 89;
-inline constexpr uint16_t zeros_like = 90;
-inline constexpr uint16_t ones_like = 91;
-inline constexpr uint16_t rand = 92;
-inline constexpr uint16_t randn = 93;
-inline constexpr uint16_t manual_seed = 94;
-inline constexpr uint16_t clone = 95;
-inline constexpr uint16_t contiguous = 96;
-inline constexpr uint16_t cast = 97;
-inline constexpr uint16_t to = 98;
-inline constexpr uint16_t copy = 99;
-inline constexpr uint16_t copy_ = 100;
-inline constexpr uint16_t fill = 101;
-inline constexpr uint16_t fill_ = 102;
-inline constexpr uint16_t zero = 103;
-inline constexpr uint16_t zero_ = 104;
-inline constexpr uint16_t detach = 105;
-inline constexpr uint16_t data = 106;
-inline constexpr uint16_t requires_grad_ = 107;
-inline constexpr uint16_t retain_grad = 108;
-inline constexpr uint16_t set_grad = 109;
-inline constexpr uint16_t zero_grad = 110;
-inline constexpr uint16_t backward = 111;
-inline constexpr uint16_t grad = 112;
+inline constexpr uint16_t abs = 2;
+inline constexpr uint16_t abs_ = 3;
+inline constexpr uint16_t sign = 4;
+inline constexpr uint16_t sign_ = 5;
+inline constexpr uint16_t sgn = 6;
+inline constexpr uint16_t sgn_ = 7;
+inline constexpr uint16_t positive = 8;
+inline constexpr uint16_t square = 9;
+inline constexpr uint16_t square_ = 10;
+inline constexpr uint16_t sqrt = 11;
+inline constexpr uint16_t sqrt_ = 12;
+inline constexpr uint16_t rsqrt = 13;
+inline constexpr uint16_t rsqrt_ = 14;
+inline constexpr uint16_t reciprocal = 15;
+inline constexpr uint16_t reciprocal_ = 16;
+inline constexpr uint16_t floor = 17;
+inline constexpr uint16_t floor_ = 18;
+inline constexpr uint16_t ceil = 19;
+inline constexpr uint16_t ceil_ = 20;
+inline constexpr uint16_t trunc = 21;
+inline constexpr uint16_t trunc_ = 22;
+inline constexpr uint16_t round = 23;
+inline constexpr uint16_t round_ = 24;
+inline constexpr uint16_t frac = 25;
+inline constexpr uint16_t frac_ = 26;
+inline constexpr uint16_t relu = 27;
+inline constexpr uint16_t relu_ = 28;
+inline constexpr uint16_t threshold_backward = 29;
+inline constexpr uint16_t exp = 30;
+inline constexpr uint16_t exp_ = 31;
+inline constexpr uint16_t exp2 = 32;
+inline constexpr uint16_t exp2_ = 33;
+inline constexpr uint16_t expm1 = 34;
+inline constexpr uint16_t expm1_ = 35;
+inline constexpr uint16_t log = 36;
+inline constexpr uint16_t log_ = 37;
+inline constexpr uint16_t log2 = 38;
+inline constexpr uint16_t log2_ = 39;
+inline constexpr uint16_t log10 = 40;
+inline constexpr uint16_t log10_ = 41;
+inline constexpr uint16_t log1p = 42;
+inline constexpr uint16_t log1p_ = 43;
+inline constexpr uint16_t sin = 44;
+inline constexpr uint16_t sin_ = 45;
+inline constexpr uint16_t cos = 46;
+inline constexpr uint16_t cos_ = 47;
+inline constexpr uint16_t tanh = 48;
+inline constexpr uint16_t tanh_ = 49;
+inline constexpr uint16_t sigmoid = 50;
+inline constexpr uint16_t sigmoid_ = 51;
+inline constexpr uint16_t pow = 52;
+inline constexpr uint16_t pow_ = 53;
+inline constexpr uint16_t atan2 = 54;
+inline constexpr uint16_t atan2_ = 55;
+inline constexpr uint16_t hypot = 56;
+inline constexpr uint16_t hypot_ = 57;
+inline constexpr uint16_t logaddexp = 58;
+inline constexpr uint16_t add = 59;
+inline constexpr uint16_t add_ = 60;
+inline constexpr uint16_t sub = 61;
+inline constexpr uint16_t sub_ = 62;
+inline constexpr uint16_t mul = 63;
+inline constexpr uint16_t mul_ = 64;
+inline constexpr uint16_t div = 65;
+inline constexpr uint16_t div_ = 66;
+inline constexpr uint16_t maximum = 67;
+inline constexpr uint16_t minimum = 68;
+inline constexpr uint16_t fmod = 69;
+inline constexpr uint16_t fmod_ = 70;
+inline constexpr uint16_t remainder = 71;
+inline constexpr uint16_t remainder_ = 72;
+inline constexpr uint16_t floor_divide = 73;
+inline constexpr uint16_t floor_divide_ = 74;
+inline constexpr uint16_t true_divide = 75;
+inline constexpr uint16_t true_divide_ = 76;
+inline constexpr uint16_t divide = 77;
+inline constexpr uint16_t divide_ = 78;
+inline constexpr uint16_t multiply = 79;
+inline constexpr uint16_t multiply_ = 80;
+inline constexpr uint16_t subtract = 81;
+inline constexpr uint16_t subtract_ = 82;
+inline constexpr uint16_t rsub = 83;
+inline constexpr uint16_t fmax = 84;
+inline constexpr uint16_t fmin = 85;
+inline constexpr uint16_t addcmul = 86;
+inline constexpr uint16_t addcmul_ = 87;
+inline constexpr uint16_t addcdiv = 88;
+inline constexpr uint16_t addcdiv_ = 89;
+inline constexpr uint16_t lerp = 90;
+inline constexpr uint16_t lerp_ = 91;
+inline constexpr uint16_t clamp = 92;
+inline constexpr uint16_t clamp_ = 93;
+inline constexpr uint16_t clamp_min = 94;
+inline constexpr uint16_t clamp_min_ = 95;
+inline constexpr uint16_t clamp_max = 96;
+inline constexpr uint16_t clamp_max_ = 97;
+inline constexpr uint16_t masked_fill = 98;
+inline constexpr uint16_t masked_fill_ = 99;
+inline constexpr uint16_t eq = 100;
+inline constexpr uint16_t ne = 101;
+inline constexpr uint16_t lt = 102;
+inline constexpr uint16_t le = 103;
+inline constexpr uint16_t gt = 104;
+inline constexpr uint16_t ge = 105;
+inline constexpr uint16_t where = 106;
+inline constexpr uint16_t logical_and = 107;
+inline constexpr uint16_t logical_and_ = 108;
+inline constexpr uint16_t logical_or = 109;
+inline constexpr uint16_t logical_or_ = 110;
+inline constexpr uint16_t logical_xor = 111;
+inline constexpr uint16_t logical_xor_ = 112;
+inline constexpr uint16_t logical_not = 113;
+inline constexpr uint16_t logical_not_ = 114;
+inline constexpr uint16_t bitwise_and = 115;
+inline constexpr uint16_t bitwise_and_ = 116;
+inline constexpr uint16_t bitwise_or = 117;
+inline constexpr uint16_t bitwise_or_ = 118;
+inline constexpr uint16_t bitwise_xor = 119;
+inline constexpr uint16_t bitwise_xor_ = 120;
+inline constexpr uint16_t bitwise_not = 121;
+inline constexpr uint16_t bitwise_not_ = 122;
+inline constexpr uint16_t isnan = 123;
+inline constexpr uint16_t isinf = 124;
+inline constexpr uint16_t isfinite = 125;
+inline constexpr uint16_t isclose = 126;
+inline constexpr uint16_t sum = 127;
+inline constexpr uint16_t mean = 128;
+inline constexpr uint16_t nansum = 129;
+inline constexpr uint16_t prod = 130;
+inline constexpr uint16_t prod_dim = 131;
+inline constexpr uint16_t logsumexp = 132;
+inline constexpr uint16_t var = 133;
+inline constexpr uint16_t var_unbiased = 134;
+inline constexpr uint16_t std = 135;
+inline constexpr uint16_t std_unbiased = 136;
+inline constexpr uint16_t norm = 137;
+inline constexpr uint16_t norm_named = 138;
+inline constexpr uint16_t all = 139;
+inline constexpr uint16_t any = 140;
+inline constexpr uint16_t count_nonzero = 141;
+inline constexpr uint16_t cumsum = 142;
+inline constexpr uint16_t reverse_cumsum = 143;
+inline constexpr uint16_t cumprod = 144;
+inline constexpr uint16_t linear_scan = 145;
+inline constexpr uint16_t logcumsumexp = 146;
+inline constexpr uint16_t cummax = 147;
+inline constexpr uint16_t cummin = 148;
+inline constexpr uint16_t max = 149;
+inline constexpr uint16_t max_dim = 150;
+inline constexpr uint16_t max_other = 151;
+inline constexpr uint16_t min = 152;
+inline constexpr uint16_t min_dim = 153;
+inline constexpr uint16_t min_other = 154;
+inline constexpr uint16_t amax = 155;
+inline constexpr uint16_t amin = 156;
+inline constexpr uint16_t argmax = 157;
+inline constexpr uint16_t argmin = 158;
+inline constexpr uint16_t sort = 159;
+inline constexpr uint16_t argsort = 160;
+inline constexpr uint16_t topk = 161;
+inline constexpr uint16_t kthvalue = 162;
+inline constexpr uint16_t median = 163;
+inline constexpr uint16_t median_dim = 164;
+inline constexpr uint16_t mode = 165;
+inline constexpr uint16_t pick_along = 166;
+inline constexpr uint16_t spread_along = 167;
+inline constexpr uint16_t view = 168;
+inline constexpr uint16_t reshape = 169;
+inline constexpr uint16_t expand = 170;
+inline constexpr uint16_t permute = 171;
+inline constexpr uint16_t transpose = 172;
+inline constexpr uint16_t as_strided = 173;
+inline constexpr uint16_t strided_view = 174;
+inline constexpr uint16_t as_strided_backward = 175;
+inline constexpr uint16_t as_strided_scatter = 176;
+inline constexpr uint16_t index = 177;
+inline constexpr uint16_t index_backward = 178;
+inline constexpr uint16_t index_put = 179;
+inline constexpr uint16_t index_put_ = 180;
+inline constexpr uint16_t matmul = 181;
+inline constexpr uint16_t softmax = 182;
+inline constexpr uint16_t softmin = 183;
+inline constexpr uint16_t log_softmax = 184;
+inline constexpr uint16_t nll_pick = 185;
+inline constexpr uint16_t nll_spread = 186;
+inline constexpr uint16_t nll_loss = 187;
+inline constexpr uint16_t zeros = 188;
+inline constexpr uint16_t ones = 189;
+inline constexpr uint16_t full = 190;
+inline constexpr uint16_t zeros_like = 191;
+inline constexpr uint16_t ones_like = 192;
+inline constexpr uint16_t rand = 193;
+inline constexpr uint16_t randn = 194;
+inline constexpr uint16_t manual_seed = 195;
+inline constexpr uint16_t clone = 196;
+inline constexpr uint16_t contiguous = 197;
+inline constexpr uint16_t cast = 198;
+inline constexpr uint16_t to = 199;
+inline constexpr uint16_t copy = 200;
+inline constexpr uint16_t copy_ = 201;
+inline constexpr uint16_t fill = 202;
+inline constexpr uint16_t fill_ = 203;
+inline constexpr uint16_t zero = 204;
+inline constexpr uint16_t zero_ = 205;
+inline constexpr uint16_t detach = 206;
+inline constexpr uint16_t data = 207;
+inline constexpr uint16_t requires_grad_ = 208;
+inline constexpr uint16_t retain_grad = 209;
+inline constexpr uint16_t set_grad = 210;
+inline constexpr uint16_t zero_grad = 211;
+inline constexpr uint16_t backward = 212;
+inline constexpr uint16_t grad = 213;
 }  // namespace op
 
 template <Handle T>
@@ -258,28 +460,176 @@ const T& neg_(const T& self, std::source_location at = std::source_location::cur
 }
 
 template <Handle T>
-T exp(const T& self, std::source_location at = std::source_location::current()) {
+T abs(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::exp, at, args);
+  return self.maker().one(op::abs, at, args);
 }
 
 template <Handle T>
-const T& exp_(const T& self, std::source_location at = std::source_location::current()) {
+const T& abs_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  self.maker().none(op::exp_, at, args);
+  self.maker().none(op::abs_, at, args);
   return self;
 }
 
 template <Handle T>
-T log(const T& self, std::source_location at = std::source_location::current()) {
+T sign(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::log, at, args);
+  return self.maker().one(op::sign, at, args);
 }
 
 template <Handle T>
-const T& log_(const T& self, std::source_location at = std::source_location::current()) {
+const T& sign_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  self.maker().none(op::log_, at, args);
+  self.maker().none(op::sign_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sgn(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sgn, at, args);
+}
+
+template <Handle T>
+const T& sgn_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sgn_, at, args);
+  return self;
+}
+
+template <Handle T>
+T positive(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::positive, at, args);
+}
+
+template <Handle T>
+T square(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::square, at, args);
+}
+
+template <Handle T>
+const T& square_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::square_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sqrt(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sqrt, at, args);
+}
+
+template <Handle T>
+const T& sqrt_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sqrt_, at, args);
+  return self;
+}
+
+template <Handle T>
+T rsqrt(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::rsqrt, at, args);
+}
+
+template <Handle T>
+const T& rsqrt_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::rsqrt_, at, args);
+  return self;
+}
+
+template <Handle T>
+T reciprocal(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::reciprocal, at, args);
+}
+
+template <Handle T>
+const T& reciprocal_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::reciprocal_, at, args);
+  return self;
+}
+
+template <Handle T>
+T floor(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::floor, at, args);
+}
+
+template <Handle T>
+const T& floor_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::floor_, at, args);
+  return self;
+}
+
+template <Handle T>
+T ceil(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::ceil, at, args);
+}
+
+template <Handle T>
+const T& ceil_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::ceil_, at, args);
+  return self;
+}
+
+template <Handle T>
+T trunc(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::trunc, at, args);
+}
+
+template <Handle T>
+const T& trunc_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::trunc_, at, args);
+  return self;
+}
+
+struct round_options {
+  [[no_unique_address]] Named named_{};
+  int64_t decimals = 0;
+};
+template <Handle T>
+T round(const T& self, As<T, int64_t> decimals = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(decimals)};
+  return self.maker().one(op::round, at, args);
+}
+template <Handle T>
+T round(const T& self, round_options o, std::source_location at = std::source_location::current()) {
+  return round(self, o.decimals, at);
+}
+
+template <Handle T>
+const T& round_(const T& self, As<T, int64_t> decimals = 0, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(decimals)};
+  self.maker().none(op::round_, at, args);
+  return self;
+}
+template <Handle T>
+const T& round_(const T& self, round_options o, std::source_location at = std::source_location::current()) {
+  return round_(self, o.decimals, at);
+}
+
+template <Handle T>
+T frac(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::frac, at, args);
+}
+
+template <Handle T>
+const T& frac_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::frac_, at, args);
   return self;
 }
 
@@ -300,6 +650,194 @@ template <Handle T>
 T threshold_backward(const T& grad_output, As<T, const T&> self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(grad_output), to_value<T>(self)};
   return grad_output.maker().one(op::threshold_backward, at, args);
+}
+
+template <Handle T>
+T exp(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::exp, at, args);
+}
+
+template <Handle T>
+const T& exp_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::exp_, at, args);
+  return self;
+}
+
+template <Handle T>
+T exp2(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::exp2, at, args);
+}
+
+template <Handle T>
+const T& exp2_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::exp2_, at, args);
+  return self;
+}
+
+template <Handle T>
+T expm1(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::expm1, at, args);
+}
+
+template <Handle T>
+const T& expm1_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::expm1_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log, at, args);
+}
+
+template <Handle T>
+const T& log_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log2(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log2, at, args);
+}
+
+template <Handle T>
+const T& log2_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log2_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log10(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log10, at, args);
+}
+
+template <Handle T>
+const T& log10_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log10_, at, args);
+  return self;
+}
+
+template <Handle T>
+T log1p(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::log1p, at, args);
+}
+
+template <Handle T>
+const T& log1p_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::log1p_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sin(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sin, at, args);
+}
+
+template <Handle T>
+const T& sin_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sin_, at, args);
+  return self;
+}
+
+template <Handle T>
+T cos(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::cos, at, args);
+}
+
+template <Handle T>
+const T& cos_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::cos_, at, args);
+  return self;
+}
+
+template <Handle T>
+T tanh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::tanh, at, args);
+}
+
+template <Handle T>
+const T& tanh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::tanh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sigmoid(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sigmoid, at, args);
+}
+
+template <Handle T>
+const T& sigmoid_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sigmoid_, at, args);
+  return self;
+}
+
+template <Handle T>
+T pow(const T& self, As<T, Operand<T>> exponent, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(exponent)};
+  return self.maker().one(op::pow, at, args);
+}
+
+template <Handle T>
+const T& pow_(const T& self, As<T, Operand<T>> exponent, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(exponent)};
+  self.maker().none(op::pow_, at, args);
+  return self;
+}
+
+template <Handle T>
+T atan2(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::atan2, at, args);
+}
+
+template <Handle T>
+const T& atan2_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::atan2_, at, args);
+  return self;
+}
+
+template <Handle T>
+T hypot(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::hypot, at, args);
+}
+
+template <Handle T>
+const T& hypot_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::hypot_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logaddexp(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logaddexp, at, args);
 }
 
 struct add_options {
@@ -403,6 +941,276 @@ T minimum(const T& self, As<T, const T&> other, std::source_location at = std::s
 }
 
 template <Handle T>
+T fmod(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::fmod, at, args);
+}
+
+template <Handle T>
+const T& fmod_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::fmod_, at, args);
+  return self;
+}
+
+template <Handle T>
+T remainder(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::remainder, at, args);
+}
+
+template <Handle T>
+const T& remainder_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::remainder_, at, args);
+  return self;
+}
+
+template <Handle T>
+T floor_divide(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::floor_divide, at, args);
+}
+
+template <Handle T>
+const T& floor_divide_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::floor_divide_, at, args);
+  return self;
+}
+
+template <Handle T>
+T true_divide(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::true_divide, at, args);
+}
+
+template <Handle T>
+const T& true_divide_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::true_divide_, at, args);
+  return self;
+}
+
+struct divide_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<std::string_view> rounding_mode{};
+};
+template <Handle T>
+T divide(const T& self, As<T, Operand<T>> other, As<T, std::optional<std::string_view>> rounding_mode = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(rounding_mode)};
+  return self.maker().one(op::divide, at, args);
+}
+template <Handle T>
+T divide(const T& self, Operand<std::type_identity_t<T>> other, divide_options o, std::source_location at = std::source_location::current()) {
+  return divide(self, other, o.rounding_mode, at);
+}
+
+template <Handle T>
+const T& divide_(const T& self, As<T, Operand<T>> other, As<T, std::optional<std::string_view>> rounding_mode = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(rounding_mode)};
+  self.maker().none(op::divide_, at, args);
+  return self;
+}
+template <Handle T>
+const T& divide_(const T& self, Operand<std::type_identity_t<T>> other, divide_options o, std::source_location at = std::source_location::current()) {
+  return divide_(self, other, o.rounding_mode, at);
+}
+
+template <Handle T>
+T multiply(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::multiply, at, args);
+}
+
+template <Handle T>
+const T& multiply_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::multiply_, at, args);
+  return self;
+}
+
+struct subtract_options {
+  [[no_unique_address]] Named named_{};
+  Scalar alpha = 1;
+};
+template <Handle T>
+T subtract(const T& self, As<T, Operand<T>> other, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(alpha)};
+  return self.maker().one(op::subtract, at, args);
+}
+template <Handle T>
+T subtract(const T& self, Operand<std::type_identity_t<T>> other, subtract_options o, std::source_location at = std::source_location::current()) {
+  return subtract(self, other, o.alpha, at);
+}
+
+template <Handle T>
+const T& subtract_(const T& self, As<T, Operand<T>> other, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(alpha)};
+  self.maker().none(op::subtract_, at, args);
+  return self;
+}
+template <Handle T>
+const T& subtract_(const T& self, Operand<std::type_identity_t<T>> other, subtract_options o, std::source_location at = std::source_location::current()) {
+  return subtract_(self, other, o.alpha, at);
+}
+
+struct rsub_options {
+  [[no_unique_address]] Named named_{};
+  Scalar alpha = 1;
+};
+template <Handle T>
+T rsub(const T& self, As<T, Operand<T>> other, As<T, Scalar> alpha = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(alpha)};
+  return self.maker().one(op::rsub, at, args);
+}
+template <Handle T>
+T rsub(const T& self, Operand<std::type_identity_t<T>> other, rsub_options o, std::source_location at = std::source_location::current()) {
+  return rsub(self, other, o.alpha, at);
+}
+
+template <Handle T>
+T fmax(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::fmax, at, args);
+}
+
+template <Handle T>
+T fmin(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::fmin, at, args);
+}
+
+struct addcmul_options {
+  [[no_unique_address]] Named named_{};
+  Scalar value = 1;
+};
+template <Handle T>
+T addcmul(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  return self.maker().one(op::addcmul, at, args);
+}
+template <Handle T>
+T addcmul(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) {
+  return addcmul(self, tensor1, tensor2, o.value, at);
+}
+
+template <Handle T>
+const T& addcmul_(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  self.maker().none(op::addcmul_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addcmul_(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) {
+  return addcmul_(self, tensor1, tensor2, o.value, at);
+}
+
+struct addcdiv_options {
+  [[no_unique_address]] Named named_{};
+  Scalar value = 1;
+};
+template <Handle T>
+T addcdiv(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  return self.maker().one(op::addcdiv, at, args);
+}
+template <Handle T>
+T addcdiv(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) {
+  return addcdiv(self, tensor1, tensor2, o.value, at);
+}
+
+template <Handle T>
+const T& addcdiv_(const T& self, As<T, const T&> tensor1, As<T, const T&> tensor2, As<T, Scalar> value = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(tensor1), to_value<T>(tensor2), to_value<T>(value)};
+  self.maker().none(op::addcdiv_, at, args);
+  return self;
+}
+template <Handle T>
+const T& addcdiv_(const T& self, const std::type_identity_t<T>& tensor1, const std::type_identity_t<T>& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) {
+  return addcdiv_(self, tensor1, tensor2, o.value, at);
+}
+
+template <Handle T>
+T lerp(const T& self, As<T, const T&> end, As<T, Operand<T>> weight, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(end), to_value<T>(weight)};
+  return self.maker().one(op::lerp, at, args);
+}
+
+template <Handle T>
+const T& lerp_(const T& self, As<T, const T&> end, As<T, Operand<T>> weight, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(end), to_value<T>(weight)};
+  self.maker().none(op::lerp_, at, args);
+  return self;
+}
+
+template <class T>
+struct clamp_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<Operand<T>> min{};
+  std::optional<Operand<T>> max{};
+};
+template <Handle T>
+T clamp(const T& self, As<T, std::optional<Operand<T>>> min = {}, As<T, std::optional<Operand<T>>> max = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min), to_value<T>(max)};
+  return self.maker().one(op::clamp, at, args);
+}
+template <Handle T>
+T clamp(const T& self, clamp_options<T> o, std::source_location at = std::source_location::current()) {
+  return clamp(self, o.min, o.max, at);
+}
+
+template <Handle T>
+const T& clamp_(const T& self, As<T, std::optional<Operand<T>>> min = {}, As<T, std::optional<Operand<T>>> max = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min), to_value<T>(max)};
+  self.maker().none(op::clamp_, at, args);
+  return self;
+}
+template <Handle T>
+const T& clamp_(const T& self, clamp_options<T> o, std::source_location at = std::source_location::current()) {
+  return clamp_(self, o.min, o.max, at);
+}
+
+template <Handle T>
+T clamp_min(const T& self, As<T, Operand<T>> min, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min)};
+  return self.maker().one(op::clamp_min, at, args);
+}
+
+template <Handle T>
+const T& clamp_min_(const T& self, As<T, Operand<T>> min, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(min)};
+  self.maker().none(op::clamp_min_, at, args);
+  return self;
+}
+
+template <Handle T>
+T clamp_max(const T& self, As<T, Operand<T>> max, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(max)};
+  return self.maker().one(op::clamp_max, at, args);
+}
+
+template <Handle T>
+const T& clamp_max_(const T& self, As<T, Operand<T>> max, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(max)};
+  self.maker().none(op::clamp_max_, at, args);
+  return self;
+}
+
+template <Handle T>
+T masked_fill(const T& self, As<T, const T&> mask, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(value)};
+  return self.maker().one(op::masked_fill, at, args);
+}
+
+template <Handle T>
+const T& masked_fill_(const T& self, As<T, const T&> mask, As<T, Operand<T>> value, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(mask), to_value<T>(value)};
+  self.maker().none(op::masked_fill_, at, args);
+  return self;
+}
+
+template <Handle T>
 T eq(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::eq, at, args);
@@ -442,6 +1250,144 @@ template <Handle T>
 T where(const T& condition, As<T, Operand<T>> self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(condition), to_value<T>(self), to_value<T>(other)};
   return condition.maker().one(op::where, at, args);
+}
+
+template <Handle T>
+T logical_and(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logical_and, at, args);
+}
+
+template <Handle T>
+const T& logical_and_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::logical_and_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logical_or(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logical_or, at, args);
+}
+
+template <Handle T>
+const T& logical_or_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::logical_or_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logical_xor(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::logical_xor, at, args);
+}
+
+template <Handle T>
+const T& logical_xor_(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::logical_xor_, at, args);
+  return self;
+}
+
+template <Handle T>
+T logical_not(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::logical_not, at, args);
+}
+
+template <Handle T>
+const T& logical_not_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::logical_not_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_and(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_and, at, args);
+}
+
+template <Handle T>
+const T& bitwise_and_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_and_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_or(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_or, at, args);
+}
+
+template <Handle T>
+const T& bitwise_or_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_or_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_xor(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_xor, at, args);
+}
+
+template <Handle T>
+const T& bitwise_xor_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_xor_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_not(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bitwise_not, at, args);
+}
+
+template <Handle T>
+const T& bitwise_not_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::bitwise_not_, at, args);
+  return self;
+}
+
+template <Handle T>
+T isnan(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::isnan, at, args);
+}
+
+template <Handle T>
+T isinf(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::isinf, at, args);
+}
+
+template <Handle T>
+T isfinite(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::isfinite, at, args);
+}
+
+struct isclose_options {
+  [[no_unique_address]] Named named_{};
+  double rtol = 1e-05;
+  double atol = 1e-08;
+  bool equal_nan = false;
+};
+template <Handle T>
+T isclose(const T& self, As<T, const T&> other, As<T, double> rtol = 1e-05, As<T, double> atol = 1e-08, As<T, bool> equal_nan = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(rtol), to_value<T>(atol), to_value<T>(equal_nan)};
+  return self.maker().one(op::isclose, at, args);
+}
+template <Handle T>
+T isclose(const T& self, const std::type_identity_t<T>& other, isclose_options o, std::source_location at = std::source_location::current()) {
+  return isclose(self, other, o.rtol, o.atol, o.equal_nan, at);
 }
 
 struct sum_options {
@@ -1535,11 +2481,112 @@ class Methods {
   const T& neg_(std::source_location at = std::source_location::current()) const {
     return gradwire::neg_(self(), at);
   }
+  T abs(std::source_location at = std::source_location::current()) const {
+    return gradwire::abs(self(), at);
+  }
+  const T& abs_(std::source_location at = std::source_location::current()) const {
+    return gradwire::abs_(self(), at);
+  }
+  T sign(std::source_location at = std::source_location::current()) const {
+    return gradwire::sign(self(), at);
+  }
+  const T& sign_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sign_(self(), at);
+  }
+  T sgn(std::source_location at = std::source_location::current()) const {
+    return gradwire::sgn(self(), at);
+  }
+  const T& sgn_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sgn_(self(), at);
+  }
+  T positive(std::source_location at = std::source_location::current()) const {
+    return gradwire::positive(self(), at);
+  }
+  T square(std::source_location at = std::source_location::current()) const {
+    return gradwire::square(self(), at);
+  }
+  const T& square_(std::source_location at = std::source_location::current()) const {
+    return gradwire::square_(self(), at);
+  }
+  T sqrt(std::source_location at = std::source_location::current()) const {
+    return gradwire::sqrt(self(), at);
+  }
+  const T& sqrt_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sqrt_(self(), at);
+  }
+  T rsqrt(std::source_location at = std::source_location::current()) const {
+    return gradwire::rsqrt(self(), at);
+  }
+  const T& rsqrt_(std::source_location at = std::source_location::current()) const {
+    return gradwire::rsqrt_(self(), at);
+  }
+  T reciprocal(std::source_location at = std::source_location::current()) const {
+    return gradwire::reciprocal(self(), at);
+  }
+  const T& reciprocal_(std::source_location at = std::source_location::current()) const {
+    return gradwire::reciprocal_(self(), at);
+  }
+  T floor(std::source_location at = std::source_location::current()) const {
+    return gradwire::floor(self(), at);
+  }
+  const T& floor_(std::source_location at = std::source_location::current()) const {
+    return gradwire::floor_(self(), at);
+  }
+  T ceil(std::source_location at = std::source_location::current()) const {
+    return gradwire::ceil(self(), at);
+  }
+  const T& ceil_(std::source_location at = std::source_location::current()) const {
+    return gradwire::ceil_(self(), at);
+  }
+  T trunc(std::source_location at = std::source_location::current()) const {
+    return gradwire::trunc(self(), at);
+  }
+  const T& trunc_(std::source_location at = std::source_location::current()) const {
+    return gradwire::trunc_(self(), at);
+  }
+  template <class = void>
+  T round(int64_t decimals = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::round(self(), decimals, at);
+  }
+  T round(round_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::round(self(), o.decimals, at);
+  }
+  template <class = void>
+  const T& round_(int64_t decimals = 0, std::source_location at = std::source_location::current()) const {
+    return gradwire::round_(self(), decimals, at);
+  }
+  const T& round_(round_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::round_(self(), o.decimals, at);
+  }
+  T frac(std::source_location at = std::source_location::current()) const {
+    return gradwire::frac(self(), at);
+  }
+  const T& frac_(std::source_location at = std::source_location::current()) const {
+    return gradwire::frac_(self(), at);
+  }
+  T relu(std::source_location at = std::source_location::current()) const {
+    return gradwire::relu(self(), at);
+  }
+  const T& relu_(std::source_location at = std::source_location::current()) const {
+    return gradwire::relu_(self(), at);
+  }
   T exp(std::source_location at = std::source_location::current()) const {
     return gradwire::exp(self(), at);
   }
   const T& exp_(std::source_location at = std::source_location::current()) const {
     return gradwire::exp_(self(), at);
+  }
+  T exp2(std::source_location at = std::source_location::current()) const {
+    return gradwire::exp2(self(), at);
+  }
+  const T& exp2_(std::source_location at = std::source_location::current()) const {
+    return gradwire::exp2_(self(), at);
+  }
+  T expm1(std::source_location at = std::source_location::current()) const {
+    return gradwire::expm1(self(), at);
+  }
+  const T& expm1_(std::source_location at = std::source_location::current()) const {
+    return gradwire::expm1_(self(), at);
   }
   T log(std::source_location at = std::source_location::current()) const {
     return gradwire::log(self(), at);
@@ -1547,11 +2594,68 @@ class Methods {
   const T& log_(std::source_location at = std::source_location::current()) const {
     return gradwire::log_(self(), at);
   }
-  T relu(std::source_location at = std::source_location::current()) const {
-    return gradwire::relu(self(), at);
+  T log2(std::source_location at = std::source_location::current()) const {
+    return gradwire::log2(self(), at);
   }
-  const T& relu_(std::source_location at = std::source_location::current()) const {
-    return gradwire::relu_(self(), at);
+  const T& log2_(std::source_location at = std::source_location::current()) const {
+    return gradwire::log2_(self(), at);
+  }
+  T log10(std::source_location at = std::source_location::current()) const {
+    return gradwire::log10(self(), at);
+  }
+  const T& log10_(std::source_location at = std::source_location::current()) const {
+    return gradwire::log10_(self(), at);
+  }
+  T log1p(std::source_location at = std::source_location::current()) const {
+    return gradwire::log1p(self(), at);
+  }
+  const T& log1p_(std::source_location at = std::source_location::current()) const {
+    return gradwire::log1p_(self(), at);
+  }
+  T sin(std::source_location at = std::source_location::current()) const {
+    return gradwire::sin(self(), at);
+  }
+  const T& sin_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sin_(self(), at);
+  }
+  T cos(std::source_location at = std::source_location::current()) const {
+    return gradwire::cos(self(), at);
+  }
+  const T& cos_(std::source_location at = std::source_location::current()) const {
+    return gradwire::cos_(self(), at);
+  }
+  T tanh(std::source_location at = std::source_location::current()) const {
+    return gradwire::tanh(self(), at);
+  }
+  const T& tanh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::tanh_(self(), at);
+  }
+  T sigmoid(std::source_location at = std::source_location::current()) const {
+    return gradwire::sigmoid(self(), at);
+  }
+  const T& sigmoid_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sigmoid_(self(), at);
+  }
+  T pow(Operand<T> exponent, std::source_location at = std::source_location::current()) const {
+    return gradwire::pow(self(), exponent, at);
+  }
+  const T& pow_(Operand<T> exponent, std::source_location at = std::source_location::current()) const {
+    return gradwire::pow_(self(), exponent, at);
+  }
+  T atan2(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::atan2(self(), other, at);
+  }
+  const T& atan2_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::atan2_(self(), other, at);
+  }
+  T hypot(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::hypot(self(), other, at);
+  }
+  const T& hypot_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::hypot_(self(), other, at);
+  }
+  T logaddexp(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logaddexp(self(), other, at);
   }
   template <class = void>
   T add(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
@@ -1607,6 +2711,143 @@ class Methods {
   T minimum(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::minimum(self(), other, at);
   }
+  T fmod(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmod(self(), other, at);
+  }
+  const T& fmod_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmod_(self(), other, at);
+  }
+  T remainder(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::remainder(self(), other, at);
+  }
+  const T& remainder_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::remainder_(self(), other, at);
+  }
+  T floor_divide(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::floor_divide(self(), other, at);
+  }
+  const T& floor_divide_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::floor_divide_(self(), other, at);
+  }
+  T true_divide(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::true_divide(self(), other, at);
+  }
+  const T& true_divide_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::true_divide_(self(), other, at);
+  }
+  template <class = void>
+  T divide(Operand<T> other, std::optional<std::string_view> rounding_mode = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide(self(), other, rounding_mode, at);
+  }
+  T divide(Operand<T> other, divide_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide(self(), other, o.rounding_mode, at);
+  }
+  template <class = void>
+  const T& divide_(Operand<T> other, std::optional<std::string_view> rounding_mode = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide_(self(), other, rounding_mode, at);
+  }
+  const T& divide_(Operand<T> other, divide_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::divide_(self(), other, o.rounding_mode, at);
+  }
+  T multiply(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::multiply(self(), other, at);
+  }
+  const T& multiply_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::multiply_(self(), other, at);
+  }
+  template <class = void>
+  T subtract(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract(self(), other, alpha, at);
+  }
+  T subtract(Operand<T> other, subtract_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract(self(), other, o.alpha, at);
+  }
+  template <class = void>
+  const T& subtract_(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract_(self(), other, alpha, at);
+  }
+  const T& subtract_(Operand<T> other, subtract_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::subtract_(self(), other, o.alpha, at);
+  }
+  template <class = void>
+  T rsub(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::rsub(self(), other, alpha, at);
+  }
+  T rsub(Operand<T> other, rsub_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::rsub(self(), other, o.alpha, at);
+  }
+  T fmax(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmax(self(), other, at);
+  }
+  T fmin(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::fmin(self(), other, at);
+  }
+  template <class = void>
+  T addcmul(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul(self(), tensor1, tensor2, value, at);
+  }
+  T addcmul(const T& tensor1, const T& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul(self(), tensor1, tensor2, o.value, at);
+  }
+  template <class = void>
+  const T& addcmul_(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul_(self(), tensor1, tensor2, value, at);
+  }
+  const T& addcmul_(const T& tensor1, const T& tensor2, addcmul_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcmul_(self(), tensor1, tensor2, o.value, at);
+  }
+  template <class = void>
+  T addcdiv(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv(self(), tensor1, tensor2, value, at);
+  }
+  T addcdiv(const T& tensor1, const T& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv(self(), tensor1, tensor2, o.value, at);
+  }
+  template <class = void>
+  const T& addcdiv_(const T& tensor1, const T& tensor2, Scalar value = 1, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv_(self(), tensor1, tensor2, value, at);
+  }
+  const T& addcdiv_(const T& tensor1, const T& tensor2, addcdiv_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::addcdiv_(self(), tensor1, tensor2, o.value, at);
+  }
+  T lerp(const T& end, Operand<T> weight, std::source_location at = std::source_location::current()) const {
+    return gradwire::lerp(self(), end, weight, at);
+  }
+  const T& lerp_(const T& end, Operand<T> weight, std::source_location at = std::source_location::current()) const {
+    return gradwire::lerp_(self(), end, weight, at);
+  }
+  template <class = void>
+  T clamp(std::optional<Operand<T>> min = {}, std::optional<Operand<T>> max = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp(self(), min, max, at);
+  }
+  T clamp(clamp_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp(self(), o.min, o.max, at);
+  }
+  template <class = void>
+  const T& clamp_(std::optional<Operand<T>> min = {}, std::optional<Operand<T>> max = {}, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_(self(), min, max, at);
+  }
+  const T& clamp_(clamp_options<T> o, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_(self(), o.min, o.max, at);
+  }
+  T clamp_min(Operand<T> min, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_min(self(), min, at);
+  }
+  const T& clamp_min_(Operand<T> min, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_min_(self(), min, at);
+  }
+  T clamp_max(Operand<T> max, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_max(self(), max, at);
+  }
+  const T& clamp_max_(Operand<T> max, std::source_location at = std::source_location::current()) const {
+    return gradwire::clamp_max_(self(), max, at);
+  }
+  T masked_fill(const T& mask, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_fill(self(), mask, value, at);
+  }
+  const T& masked_fill_(const T& mask, Operand<T> value, std::source_location at = std::source_location::current()) const {
+    return gradwire::masked_fill_(self(), mask, value, at);
+  }
   T eq(Operand<T> other, std::source_location at = std::source_location::current()) const {
     return gradwire::eq(self(), other, at);
   }
@@ -1624,6 +2865,70 @@ class Methods {
   }
   T ge(Operand<T> other, std::source_location at = std::source_location::current()) const {
     return gradwire::ge(self(), other, at);
+  }
+  T logical_and(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_and(self(), other, at);
+  }
+  const T& logical_and_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_and_(self(), other, at);
+  }
+  T logical_or(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_or(self(), other, at);
+  }
+  const T& logical_or_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_or_(self(), other, at);
+  }
+  T logical_xor(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_xor(self(), other, at);
+  }
+  const T& logical_xor_(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_xor_(self(), other, at);
+  }
+  T logical_not(std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_not(self(), at);
+  }
+  const T& logical_not_(std::source_location at = std::source_location::current()) const {
+    return gradwire::logical_not_(self(), at);
+  }
+  T bitwise_and(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_and(self(), other, at);
+  }
+  const T& bitwise_and_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_and_(self(), other, at);
+  }
+  T bitwise_or(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_or(self(), other, at);
+  }
+  const T& bitwise_or_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_or_(self(), other, at);
+  }
+  T bitwise_xor(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_xor(self(), other, at);
+  }
+  const T& bitwise_xor_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_xor_(self(), other, at);
+  }
+  T bitwise_not(std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_not(self(), at);
+  }
+  const T& bitwise_not_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_not_(self(), at);
+  }
+  T isnan(std::source_location at = std::source_location::current()) const {
+    return gradwire::isnan(self(), at);
+  }
+  T isinf(std::source_location at = std::source_location::current()) const {
+    return gradwire::isinf(self(), at);
+  }
+  T isfinite(std::source_location at = std::source_location::current()) const {
+    return gradwire::isfinite(self(), at);
+  }
+  template <class = void>
+  T isclose(const T& other, double rtol = 1e-05, double atol = 1e-08, bool equal_nan = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::isclose(self(), other, rtol, atol, equal_nan, at);
+  }
+  T isclose(const T& other, isclose_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::isclose(self(), other, o.rtol, o.atol, o.equal_nan, at);
   }
   template <class = void>
   T sum(OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
@@ -1999,6 +3304,7 @@ class Methods {
   }
   T operator[](Indices<T> indices) const { return gradwire::index(self(), indices, indices.at()); }
   friend T operator-(Operand<T> a) { return gradwire::neg(a.tensor(), a.at()); }
+  friend T operator~(Operand<T> a) { return gradwire::bitwise_not(a.tensor(), a.at()); }
   friend T operator+(Operand<T> a, Operand<T> b) {
     return binary(op::add, a, b);
   }
@@ -2048,6 +3354,38 @@ class Methods {
   }
   friend T operator!=(Operand<T> a, Operand<T> b) {
     return binary(op::ne, a, b);
+  }
+  friend T operator%(Operand<T> a, Operand<T> b) {
+    return binary(op::remainder, a, b);
+  }
+  friend const T& operator%=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::remainder_, b.at(), args);
+    return a;
+  }
+  friend T operator&(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_and, a, b);
+  }
+  friend const T& operator&=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_and_, b.at(), args);
+    return a;
+  }
+  friend T operator|(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_or, a, b);
+  }
+  friend const T& operator|=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_or_, b.at(), args);
+    return a;
+  }
+  friend T operator^(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_xor, a, b);
+  }
+  friend const T& operator^=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_xor_, b.at(), args);
+    return a;
   }
 
  protected:

@@ -52,8 +52,12 @@ template <class F>
 inline constexpr int kInputs = std::is_invocable_v<F, Number<float>>                  ? 1
                                : std::is_invocable_v<F, Number<float>, Number<float>> ? 2
                                                                                       : 3;
+/// Of three inputs the first is a mask.
+template <class F> inline constexpr bool kMasked = std::is_invocable_v<F, Truth<float>, Number<float>, Number<float>>;
 template <class F> constexpr bool gives_mask() {
-  if constexpr (kInputs<F> == 2)
+  if constexpr (kInputs<F> == 1)
+    return std::is_same_v<std::invoke_result_t<F, Number<float>>, Truth<float>>;
+  else if constexpr (kInputs<F> == 2)
     return std::is_same_v<std::invoke_result_t<F, Number<float>, Number<float>>, Truth<float>>;
   else
     return false;
@@ -61,20 +65,23 @@ template <class F> constexpr bool gives_mask() {
 
 template <class F, class T> HWY_ATTR void kernel(const void* functor, const Row& row) {
   const F& f = *static_cast<const F*>(functor);
+  using Out = std::conditional_t<gives_mask<F>(), bool, T>;
   if constexpr (kInputs<F> == 1)
-    apply_row<F, T, T>(f, row, std::make_index_sequence<1>());
+    apply_row<F, Out, T>(f, row, std::make_index_sequence<1>());
   else if constexpr (kInputs<F> == 2)
-    apply_row<F, std::conditional_t<gives_mask<F>(), bool, T>, T, T>(f, row, std::make_index_sequence<2>());
-  else
+    apply_row<F, Out, T, T>(f, row, std::make_index_sequence<2>());
+  else if constexpr (kMasked<F>)
     apply_row<F, T, bool, T, T>(f, row, std::make_index_sequence<3>());
+  else
+    apply_row<F, T, T, T, T>(f, row, std::make_index_sequence<3>());
 }
 
 template <class F, class Half> void half_kernel(const void* functor, const Row& row) {
-  through_float<Half>(functor, row, kernel<F, float>, kInputs<F>, kInputs<F> == 3, gives_mask<F>());
+  through_float<Half>(functor, row, kernel<F, float>, kInputs<F>, kMasked<F>, gives_mask<F>());
 }
 
 template <class F> constexpr PointwiseRow row_of() {
-  PointwiseRow r{F::op, kInputs<F>, {}};
+  PointwiseRow r{F::op, kInputs<F>, kMasked<F>, {}};
   if constexpr (has(F::on, Domain::floats)) {
     r.by_dtype[static_cast<int>(DType::float16)] = half_kernel<F, float16>;
     r.by_dtype[static_cast<int>(DType::bfloat16)] = half_kernel<F, bfloat16>;

@@ -11,6 +11,7 @@ namespace gradwire::engine::cpu {
 struct PointwiseRow {
   const char* op = nullptr;
   int inputs = 0;
+  bool masked = false;  // of three inputs the first is a bool
   RowKernel by_dtype[kDTypes] = {};
 };
 
@@ -18,6 +19,9 @@ struct PointwiseRow {
 std::span<const PointwiseRow> unary_rows();
 std::span<const PointwiseRow> binary_rows();
 std::span<const PointwiseRow> compare_rows();
+std::span<const PointwiseRow> curves_rows();
+std::span<const PointwiseRow> logic_rows();
+std::span<const PointwiseRow> ternary_rows();
 /// Integers and bool, all families: plain loops, compiled once.
 std::span<const PointwiseRow> whole_rows();
 

@@ -18,6 +18,7 @@ template <class... F> struct list {};
 #define GW_FN HWY_ATTR HWY_INLINE
 
 #include "engine/cpu/simd.h"
+#include "engine/cpu/simd-curves.h"
 #include "engine/functors/unary.h"
 #include "engine/cpu/pointwise-inl.h"
 

@@ -1,4 +1,5 @@
 // Integers and bool: the same functors in plain loops, which the compiler vectorises.
+#include <algorithm>
 #include <array>
 #include <span>
 #include <tuple>
@@ -14,8 +15,11 @@ namespace {
 template <class... F> struct list {};
 
 #include "engine/functors/unary.h"
+#include "engine/functors/curves.h"
 #include "engine/functors/binary.h"
+#include "engine/functors/ternary.h"
 #include "engine/functors/compare.h"
+#include "engine/functors/logic.h"
 
 constexpr int64_t kWide = 64;
 
@@ -51,15 +55,21 @@ inline constexpr int kInputs = std::is_invocable_v<F, Int<T>>           ? 1
                                : std::is_invocable_v<F, Int<T>, Int<T>> ? 2
                                                                         : 3;
 
+/// Of three inputs the first is a mask.
+template <class F> inline constexpr bool kMasked = std::is_invocable_v<F, bool, Int<int>, Int<int>>;
+
 template <class F, class T> void kernel(const void* functor, const Row& row) {
   const F& f = *static_cast<const F*>(functor);
   using V = Int<T>;
   if constexpr (kInputs<F, T> == 1) {
-    const auto g = [&f](T x) { return f(V(x)).v; };
-    apply_row<decltype(g), T, T>(g, row, std::make_index_sequence<1>());
+    const auto g = [&f](T x) { return plain(f(V(x))); };
+    apply_row<decltype(g), std::invoke_result_t<decltype(g), T>, T>(g, row, std::make_index_sequence<1>());
   } else if constexpr (kInputs<F, T> == 2) {
     const auto g = [&f](T a, T b) { return plain(f(V(a), V(b))); };
     apply_row<decltype(g), std::invoke_result_t<decltype(g), T, T>, T, T>(g, row, std::make_index_sequence<2>());
+  } else if constexpr (!kMasked<F>) {
+    const auto g = [&f](T a, T b, T c) { return f(V(a), V(b), V(c)).v; };
+    apply_row<decltype(g), T, T, T, T>(g, row, std::make_index_sequence<3>());
   } else {
     const auto g = [&f](bool c, T a, T b) { return f(c, V(a), V(b)).v; };
     apply_row<decltype(g), T, bool, T, T>(g, row, std::make_index_sequence<3>());
@@ -67,7 +77,7 @@ template <class F, class T> void kernel(const void* functor, const Row& row) {
 }
 
 template <class F> constexpr PointwiseRow row_of() {
-  PointwiseRow r{F::op, kInputs<F, int>, {}};
+  PointwiseRow r{F::op, kInputs<F, int>, kMasked<F>, {}};
   if constexpr (has(F::on, Domain::boolean)) r.by_dtype[static_cast<int>(DType::boolean)] = kernel<F, bool>;
   if constexpr (has(F::on, Domain::integers)) {
     r.by_dtype[static_cast<int>(DType::uint8)] = kernel<F, uint8_t>;
@@ -79,10 +89,15 @@ template <class F> constexpr PointwiseRow row_of() {
   return r;
 }
 
-template <class... A, class... B, class... C> constexpr auto table_of(list<A...>, list<B...>, list<C...>) {
-  return std::array{row_of<A>()..., row_of<B>()..., row_of<C>()...};
+template <class... F> constexpr auto table_of(list<F...>) { return std::array{row_of<F>()...}; }
+template <size_t... N> constexpr auto joined(const std::array<PointwiseRow, N>&... tables) {
+  std::array<PointwiseRow, (N + ...)> all;
+  size_t at = 0;
+  ((std::copy(tables.begin(), tables.end(), all.begin() + at), at += N), ...);
+  return all;
 }
-constexpr auto kTable = table_of(unary(), binary(), compare());
+constexpr auto kTable = joined(table_of(unary()), table_of(curves()), table_of(binary()), table_of(ternary()),
+                               table_of(compare()), table_of(logic()));
 
 }  // namespace
 

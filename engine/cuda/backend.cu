@@ -27,7 +27,8 @@ void copy_to_host(void* to, const void* from, size_t bytes, void* stream) {
 
 PointwiseRow pointwise_row(std::string_view op) {
   PointwiseRow r;
-  find_unary(op, r), find_binary(op, r), find_compare(op, r);
+  find_unary(op, r), find_curves(op, r), find_binary(op, r), find_ternary(op, r), find_compare(op, r),
+      find_logic(op, r);
   return r;
 }
 

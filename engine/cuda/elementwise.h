@@ -3,15 +3,19 @@
 /// What formulas see of a stored element.
 template <class T> using Number = std::conditional_t<std::is_integral_v<T>, Int<Computed<T>>, Computed<T>>;
 
-/// K inputs of type T; of three the first is a mask.
+template <class F> inline constexpr bool kMasked = std::is_invocable_v<F, bool, Int<int>, Int<int>>;
+
+/// K inputs of type T; where F is masked the first is a bool.
 template <class F, class T, int K> __device__ auto value(const F& f, const Place& p) {
   const auto in = [&](int k) { return Number<T>(computed(*reinterpret_cast<const T*>(p.at[k]))); };
   if constexpr (K == 1)
     return f(in(1));
   else if constexpr (K == 2)
     return f(in(1), in(2));
-  else
+  else if constexpr (kMasked<F>)
     return f(*reinterpret_cast<const bool*>(p.at[1]), in(2), in(3));
+  else
+    return f(in(1), in(2), in(3));
 }
 
 template <class F, class T, int K> __global__ void elementwise(const F f, const Nest n) {

@@ -16,5 +16,8 @@ PointwiseRow pointwise_row(std::string_view op);
 void find_unary(std::string_view op, PointwiseRow&);
 void find_binary(std::string_view op, PointwiseRow&);
 void find_compare(std::string_view op, PointwiseRow&);
+void find_curves(std::string_view op, PointwiseRow&);
+void find_logic(std::string_view op, PointwiseRow&);
+void find_ternary(std::string_view op, PointwiseRow&);
 
 }  // namespace gradwire::engine::cuda

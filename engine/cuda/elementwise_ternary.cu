@@ -1,0 +1,16 @@
+#include "engine/cuda/device.h"
+#include "engine/cuda/pointwise.h"
+
+namespace gradwire::engine::cuda {
+namespace {
+
+template <class... F> struct list {};
+
+#include "engine/functors/ternary.h"
+#include "engine/cuda/elementwise.h"
+
+}  // namespace
+
+void find_ternary(std::string_view op, PointwiseRow& r) { find(ternary(), op, r); }
+
+}  // namespace gradwire::engine::cuda
