@@ -206,7 +206,7 @@ Results mode_along(const Call& c, const Tensor& x, int dim, bool keepdim) {
 Scalar lowest(DType t) {
   if (is_floating(t)) return kNaN;
   if (t == DType::boolean) return true;
-  return t == DType::uint8 ? int64_t{0} : std::numeric_limits<int64_t>::min() >> (64 - 8 * size_of(t));
+  return size_of(t) < 4 ? int64_t{0} : std::numeric_limits<int64_t>::min() >> (64 - 8 * size_of(t));
 }
 
 void check_number(const Tensor& x, const char* kernel) {
