@@ -1551,12 +1551,12 @@ struct norm_named_options {
   std::optional<DType> dtype{};
 };
 template <Handle T>
-T norm(const T& self, As<T, std::string_view> p, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+T norm(const T& self, As<T, Text> p, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
   return self.maker().one(op::norm_named, at, args);
 }
 template <Handle T>
-T norm(const T& self, std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) {
+T norm(const T& self, Text p, norm_named_options o, std::source_location at = std::source_location::current()) {
   return norm(self, p, o.dim, o.keepdim, o.dtype, at);
 }
 
@@ -3000,10 +3000,10 @@ class Methods {
     return gradwire::norm(self(), o.p, o.dim, o.keepdim, o.dtype, at);
   }
   template <class = void>
-  T norm(std::string_view p, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+  T norm(Text p, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
     return gradwire::norm(self(), p, dim, keepdim, dtype, at);
   }
-  T norm(std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) const {
+  T norm(Text p, norm_named_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::norm(self(), p, o.dim, o.keepdim, o.dtype, at);
   }
   template <class = void>
