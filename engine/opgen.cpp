@@ -281,6 +281,7 @@ Cpp cpp(const Row& row, const Param& p, const string& tensor) {
     case Type::boolean:
       return maybe(p.optional || p.fallback ? "bool" : "Flag");
     case Type::str:
+      return maybe(p.optional || p.fallback ? "std::string_view" : "Text");
     case Type::device:
       return maybe("std::string_view");
     case Type::dtype:

@@ -66,6 +66,17 @@ class Flag {
   bool b_;
 };
 
+/// A text that no number becomes: 0 is no null pointer here, so that `norm(x, 0)` means the number.
+class Text {
+ public:
+  template <class S>
+  requires(std::convertible_to<const S&, std::string_view> && !std::is_arithmetic_v<S>) Text(const S& s) : s_(s) {}
+  operator std::string_view() const { return s_; }
+
+ private:
+  std::string_view s_;
+};
+
 /// Ints, or nothing.
 class OptionalInts {
  public:
@@ -179,6 +190,7 @@ template <class T, class V> using As = typename AsOf<T, V>::type;
 // The wire's argument for each of these.
 template <class T, class V> Value<T> to_value(const V& v) { return Value<T>(v); }
 template <class T> Value<T> to_value(bool v) { return Value<T>(Scalar(v)); }
+template <class T> Value<T> to_value(const Text& v) { return Value<T>(static_cast<std::string_view>(v)); }
 template <class T> Value<T> to_value(const Flag& v) { return Value<T>(Scalar(static_cast<bool>(v))); }
 template <class T> Value<T> to_value(int64_t v) { return Value<T>(Scalar(v)); }
 template <class T> Value<T> to_value(double v) { return Value<T>(Scalar(v)); }

@@ -17,14 +17,15 @@
 namespace gradwire::engine::cpu {
 namespace {
 
-constexpr int64_t kPiece = 512;    // elements that are taken together
+constexpr int64_t kPiece = 2048;   // elements that are taken together
+constexpr int64_t kTile = 512;     // columns of a tile
 constexpr int64_t kGroup = 65536;  // elements of a task
 
 /// Narrow whole numbers are compared as int32.
 template <class T>
 using Compared =
     std::conditional_t<std::is_integral_v<T>, std::conditional_t<sizeof(T) == 8, int64_t, int32_t>, Computed<T>>;
-template <class T> using Factor = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+template <class T> using Factor = std::conditional_t<std::is_integral_v<T>, uint64_t, Computed<T>>;
 
 /// n <= kPiece elements as S: where they are, or converted into `buffer`.
 template <class T, class S> const S* seen(const char* p, int64_t stride, int64_t n, S* buffer) {
@@ -59,16 +60,20 @@ template <class S, bool largest> [[gnu::always_inline]] inline S best_of(const S
   if (n >= kAll) {
     V a[4], x;
     for (V& v : a) v = best - V{};
+    const auto join = [](V& b, const V& x) {
+      if constexpr (std::is_floating_point_v<S>)
+        b = (largest ? x > b : x < b) | (x != x) ? x : b;
+      else
+        b = (largest ? x > b : x < b) ? x : b;
+    };
     for (; i + kAll <= n; i += kAll) {
       for (int k = 0; k < 4; ++k) {
         std::memcpy(&x, p + i + k * kLanes, 32);
-        if constexpr (std::is_floating_point_v<S>)
-          a[k] = (largest ? x > a[k] : x < a[k]) | (x != x) ? x : a[k];
-        else
-          a[k] = (largest ? x > a[k] : x < a[k]) ? x : a[k];
+        join(a[k], x);
       }
     }
-    S lanes[kAll];
+    join(a[0], a[1]), join(a[2], a[3]), join(a[0], a[2]);
+    S lanes[kLanes];
     std::memcpy(lanes, a, sizeof lanes);
     for (const S lane : lanes) take(best, lane);
   }
@@ -85,8 +90,8 @@ GW_CLONES int64_t best_in(const int64_t* p, int64_t n, int64_t b, bool largest) 
 
 template <class S> using Count = std::conditional_t<sizeof(S) == 8, int64_t, int32_t>;
 
-/// best[c] and the place (r) of where it stands, over one more row.
-template <class S, bool largest>
+/// best[c] and, unless `place` is null, the place (r) of where it stands, over one more row.
+template <class S, bool largest, bool places>
 [[gnu::always_inline]] inline void best_row(const S* row, int64_t w, S* best, Count<S>* place, Count<S> r) {
 #pragma omp simd
   for (int64_t c = 0; c < w; ++c) {
@@ -94,13 +99,16 @@ template <class S, bool largest>
     bool better = largest ? x > b : x < b;
     if constexpr (std::is_floating_point_v<S>) better |= x != x && b == b;
     best[c] = better ? x : b;
-    place[c] = better ? r : place[c];
+    if constexpr (places) place[c] = better ? r : place[c];
   }
 }
 template <class S>
 [[gnu::always_inline]] inline void best_either(const S* row, int64_t w, S* best, Count<S>* place, Count<S> r,
                                                bool largest) {
-  largest ? best_row<S, true>(row, w, best, place, r) : best_row<S, false>(row, w, best, place, r);
+  if (place)
+    largest ? best_row<S, true, true>(row, w, best, place, r) : best_row<S, false, true>(row, w, best, place, r);
+  else
+    largest ? best_row<S, true, false>(row, w, best, place, r) : best_row<S, false, false>(row, w, best, place, r);
 }
 GW_CLONES void best_into(const float* row, int64_t w, float* best, int32_t* place, int32_t r, bool largest) {
   best_either(row, w, best, place, r, largest);
@@ -151,8 +159,8 @@ template <class In> struct Best {
   }
 
   struct Tile {
-    alignas(64) S best[kPiece];
-    alignas(64) Count<S> place[kPiece];
+    alignas(64) S best[kTile];
+    alignas(64) Count<S> place[kTile];
   };
   static constexpr int64_t kMostRows = sizeof(S) == 8 ? int64_t{1} << 62 : std::numeric_limits<int32_t>::max();
   void start(Tile& t, int64_t w) const {
@@ -160,7 +168,7 @@ template <class In> struct Best {
     std::fill_n(t.place, w, 0);
   }
   void add(Tile& t, const S* row, int64_t w, int64_t at) const {
-    best_into(row, w, t.best, t.place, static_cast<Count<S>>(at), largest);
+    best_into(row, w, t.best, wants_place ? t.place : nullptr, static_cast<Count<S>>(at), largest);
   }
   One of(const Tile& t, int64_t c) const { return {t.best[c], t.place[c]}; }
 };
@@ -178,14 +186,14 @@ template <class T> [[gnu::always_inline]] inline T product_lanes(const T* p, int
   for (const T lane : lanes) all *= lane;
   return all;
 }
+GW_CLONES float product_of(const float* p, int64_t n) { return product_lanes(p, n); }
 GW_CLONES double product_of(const double* p, int64_t n) { return product_lanes(p, n); }
 GW_CLONES uint64_t product_of(const uint64_t* p, int64_t n) { return product_lanes(p, n); }
 
 template <class In> struct Product {
   using T = In;
   using S = Factor<T>;
-  using One = S;
-  using Out = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
+  using One = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;  // of pieces
   One start() const { return 1; }
   void add(One& one, const S* p, int64_t n, int64_t) const { one *= product_of(p, n); }
   void join(One& one, const One& later) const { one *= later; }
@@ -196,7 +204,7 @@ template <class In> struct Product {
       *reinterpret_cast<T*>(out) = stored<T>(static_cast<Computed<T>>(one));
   }
   struct Tile {
-    alignas(64) S all[kPiece];
+    alignas(64) S all[kTile];
   };
   static constexpr int64_t kMostRows = int64_t{1} << 62;
   void start(Tile& t, int64_t w) const { std::fill_n(t.all, w, S(1)); }
@@ -257,8 +265,8 @@ template <class Op> void fold_rows(const Split& s, const Op& op) {
 template <class Op> void fold_columns(const Split& s, const Op& op) {
   using S = typename Op::S;
   const Walk &kept = s.kept, &reduced = s.reduced, outer = kept.outer();
-  const int64_t columns = kept.size[0], across = (columns + kPiece - 1) / kPiece;
-  const int64_t tiles = across * outer.count, wide = std::min(columns, kPiece);
+  const int64_t columns = kept.size[0], across = (columns + kTile - 1) / kTile;
+  const int64_t tiles = across * outer.count, wide = std::min(columns, kTile);
   int64_t groups = 1;
   if (tiles < 64) groups = std::min<int64_t>({64 / tiles, reduced.count / 64, reduced.count * wide / 16384});
   groups = std::max<int64_t>(groups, 1);
@@ -267,9 +275,9 @@ template <class Op> void fold_columns(const Split& s, const Op& op) {
 
 #pragma omp parallel for schedule(static) if (kept.count * reduced.count > kParallel)
   for (int64_t task = 0; task < tiles * groups; ++task) {
-    alignas(64) S buffer[kPiece];
+    alignas(64) S buffer[kTile];
     typename Op::Tile tile;
-    const int64_t t = task / groups, g = task % groups, c = t % across * kPiece, w = std::min(kPiece, columns - c);
+    const int64_t t = task / groups, g = task % groups, c = t % across * kTile, w = std::min(kTile, columns - c);
     const Place k(outer, t / across);
     const char* from = s.nest.at[0] + k.in + c * kept.in[0];
     const int64_t r0 = std::min(g * group, reduced.count), r1 = std::min(r0 + group, reduced.count);
@@ -287,7 +295,7 @@ template <class Op> void fold_columns(const Split& s, const Op& op) {
   }
   if (groups == 1) return;
   for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t c = t % across * kPiece, w = std::min(kPiece, columns - c);
+    const int64_t c = t % across * kTile, w = std::min(kTile, columns - c);
     const Place k(outer, t / across);
     for (int64_t i = 0; i < w; ++i) {
       typename Op::One one = op.start();

@@ -26,7 +26,7 @@ template <class T> using Sum = std::conditional_t<std::is_integral_v<T>, uint64_
 template <class T> struct Scaled {
   double scale = 1;
   static constexpr bool kMaps = false;
-  void map(Sum<T>*, int64_t) const {}
+  void map(const Sum<T>*, Sum<T>*, int64_t) const {}
   Sum<T> finish(Sum<T> s) const { return static_cast<Sum<T>>(s * scale); }
 };
 
@@ -34,17 +34,17 @@ template <class T> struct Scaled {
 template <class T> struct Powers {
   double p = 2;
   static constexpr bool kMaps = true;
-  void map(Sum<T>* x, int64_t n) const {
+  void map(const Sum<T>* x, Sum<T>* to, int64_t n) const {
     using S = Sum<T>;
     const S power = static_cast<S>(p);
     if (p == 2)
-      for (int64_t i = 0; i < n; ++i) x[i] *= x[i];
+      for (int64_t i = 0; i < n; ++i) to[i] = x[i] * x[i];
     else if (p == 1)
-      for (int64_t i = 0; i < n; ++i) x[i] = std::abs(x[i]);
+      for (int64_t i = 0; i < n; ++i) to[i] = std::abs(x[i]);
     else if (p == 0)
-      for (int64_t i = 0; i < n; ++i) x[i] = x[i] != 0 ? S(1) : S(0);
+      for (int64_t i = 0; i < n; ++i) to[i] = x[i] != 0 ? S(1) : S(0);
     else
-      for (int64_t i = 0; i < n; ++i) x[i] = std::pow(std::abs(x[i]), power);
+      for (int64_t i = 0; i < n; ++i) to[i] = std::pow(std::abs(x[i]), power);
   }
   Sum<T> finish(Sum<T> s) const {
     using S = Sum<T>;
@@ -57,7 +57,10 @@ template <class T, class How>
 const Sum<T>* seen(const char* p, int64_t stride, int64_t n, Sum<T>* buffer, const How& how) {
   const auto* in = reinterpret_cast<const T*>(p);
   if (stride == sizeof(T)) {
-    if constexpr (std::is_same_v<T, Sum<T>> && !How::kMaps) return in;
+    if constexpr (std::is_same_v<T, Sum<T>>) {
+      if constexpr (How::kMaps) how.map(in, buffer, n);
+      return How::kMaps ? buffer : in;
+    }
     if constexpr (kHalf<T>)
       to_float(in, buffer, n);
     else
@@ -66,7 +69,7 @@ const Sum<T>* seen(const char* p, int64_t stride, int64_t n, Sum<T>* buffer, con
     for (int64_t i = 0; i < n; ++i, p += stride)
       buffer[i] = static_cast<Sum<T>>(computed(*reinterpret_cast<const T*>(p)));
   }
-  how.map(buffer, n);
+  how.map(buffer, buffer, n);
   return buffer;
 }
 

@@ -12,7 +12,7 @@ namespace gradwire::engine::cpu {
 namespace {
 
 constexpr int64_t kWide = 256;  // rows that go on together where they are neighbours in memory
-constexpr int64_t kFew = 8;     // and where they are not: enough to hide the latency of one row
+constexpr int64_t kFew = 4;     // and where they are not: enough to hide the latency of one row
 
 /// In what a T runs on: floats in double, whole numbers modulo 2^64.
 template <class T> using Running = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
@@ -75,24 +75,38 @@ template <class T, bool largest> struct Best {
   }
 };
 
-/// Rows [0, w) of n elements, one element of each after the other. `flat`: the rows are neighbours.
-template <class T, class Op, bool flat>
-void run_rows(const Op& op, char* out, const char* in, char* second, const int64_t* across, const int64_t* along,
-              int64_t w, int64_t n, bool lag) {
+/// Where rows stand and go: of out, in and the second, in bytes.
+struct Lines {
+  char* at[3];
+  const int64_t *across, *along;
+  int64_t n;  // elements of a row
+  bool lag;
+};
+
+/// w rows, one element of each after the other. With `W` they are that many, held in registers; without, neighbours in
+/// memory.
+template <class T, class Op, int W> void run_rows(const Op& op, const Lines& l, int64_t first, int64_t w) {
   using Other = std::conditional_t<Op::kSecond == Second::place, int64_t, const T>;
-  constexpr bool two = Op::kSecond != Second::none;
-  const int64_t to_step = flat ? sizeof(T) : across[0], from_step = flat ? sizeof(T) : across[1],
-                with_step = flat ? sizeof(Other) : across[2];
-  typename Op::State state[kWide];
-  std::fill_n(state, w, Op::start());
-  for (int64_t j = 0; j < n; ++j) {
-    char* to = out + j * along[0];
-    const char* from = in + j * along[1];
-    char* with = two ? second + (lag ? j - 1 : j) * along[2] : nullptr;
-#pragma omp simd
-    for (int64_t c = 0; c < w; ++c) {
+  constexpr bool two = Op::kSecond != Second::none, flat = W == 0;
+  const int64_t to_step = flat ? sizeof(T) : l.across[0], from_step = flat ? sizeof(T) : l.across[1],
+                with_step = flat ? sizeof(Other) : l.across[2];
+  const int64_t rows = flat ? w : W;
+  typename Op::State state[flat ? kWide : W];
+  for (int64_t c = 0; c < rows; ++c) state[c] = Op::start();
+  for (int64_t j = 0; j < l.n; ++j) {
+    char* to = l.at[0] + first * to_step + j * l.along[0];
+    const char* from = l.at[1] + first * from_step + j * l.along[1];
+    char* with = two ? l.at[2] + first * with_step + (l.lag ? j - 1 : j) * l.along[2] : nullptr;
+    const auto one = [&](int64_t c) {
       *reinterpret_cast<T*>(to + c * to_step) = op(state[c], *reinterpret_cast<const T*>(from + c * from_step),
                                                    two ? reinterpret_cast<Other*>(with + c * with_step) : nullptr, j);
+    };
+    if constexpr (flat) {
+#pragma omp simd
+      for (int64_t c = 0; c < w; ++c) one(c);
+    } else {
+#pragma GCC unroll 4
+      for (int c = 0; c < W; ++c) one(c);
     }
   }
 }
@@ -119,11 +133,14 @@ template <class T, class Op> void scan_as(const Launch& l, const Op& op) {
     const int64_t first = task % blocks * wide, w = std::min(wide, rows.size[0] - first);
     char* at[kMaxOperands] = {};
     rows.outer(task / blocks, 1, at);
-    for (int k = 0; k < count; ++k) at[k] += first * across[k];
-    if (flat)
-      run_rows<T, Op, true>(op, at[0], at[1], at[2], across, along, w, n, lag);
-    else
-      run_rows<T, Op, false>(op, at[0], at[1], at[2], across, along, w, n, lag);
+    const Lines lines{{at[0], at[1], at[2]}, across, along, n, lag};
+    if (flat) {
+      run_rows<T, Op, 0>(op, lines, first, w);
+    } else if (w == kFew) {
+      run_rows<T, Op, kFew>(op, lines, first, w);
+    } else {
+      for (int64_t r = 0; r < w; ++r) run_rows<T, Op, 1>(op, lines, first + r, 1);
+    }
   }
 }
 

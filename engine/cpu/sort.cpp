@@ -82,7 +82,9 @@ template <class T> struct Sorter {
         items[i] = static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(i);
     }
     const I* sorted = items;
-    if (k < n / 4 || n < kRadix) {
+    if (k * 64 <= n) {  // a heap of the best turns most of the others away at once
+      std::partial_sort(items, items + k, items + n);
+    } else if (k < n / 4 || n < kRadix) {
       if (k < n) std::nth_element(items, items + k, items + n);
       std::sort(items, items + k);
     } else {

@@ -7,7 +7,8 @@ constexpr int kWarp = 32;
 
 /// A warp a row: the largest, the sum of exponentials, the result.
 template <class T>
-__global__ void log_softmax_rows(const Nest rows, const int64_t n, const int64_t out_step, const int64_t in_step) {
+__global__ void softmax_rows(const Nest rows, const int64_t n, const int64_t out_step, const int64_t in_step,
+                             const bool log) {
   using C = Computed<T>;
   const int lane = threadIdx.x % kWarp;
   for (int64_t r = first_element() / kWarp; r < rows.total; r += all_threads() / kWarp) {
@@ -20,14 +21,15 @@ __global__ void log_softmax_rows(const Nest rows, const int64_t n, const int64_t
     double sum = 0;
     for (int64_t i = lane; i < n; i += kWarp) sum += math::exp(computed(in[i * in_step]) - top);
     for (int w = kWarp / 2; w > 0; w /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, w);
-    const C rest = static_cast<C>(math::log(sum));
-    for (int64_t i = lane; i < n; i += kWarp) out[i * out_step] = stored<T>(computed(in[i * in_step]) - top - rest);
+    const C rest = static_cast<C>(log ? math::log(sum) : 1 / sum);
+    for (int64_t i = lane; i < n; i += kWarp) {
+      const C x = computed(in[i * in_step]) - top;
+      out[i * out_step] = stored<T>(log ? x - rest : math::exp(x) * rest);
+    }
   }
 }
 
-}  // namespace
-
-void log_softmax(const Launch& l) {
+void all_rows(const Launch& l, bool log) {
   View views[] = {l.out[0], l.in[0]};
   if (views[0].numel() == 0) return;
   const int last = views[0].ndim - 1;
@@ -35,8 +37,13 @@ void log_softmax(const Launch& l) {
   for (View& v : views) --v.ndim;
   const Nest rows = nest_of(views);
   with_floating(views[0].dtype, [&](auto type) {
-    start(log_softmax_rows<typename decltype(type)::type>, rows.total * kWarp, l.stream, rows, n, steps[0], steps[1]);
+    start(softmax_rows<typename decltype(type)::type>, rows.total * kWarp, l.stream, rows, n, steps[0], steps[1], log);
   });
 }
+
+}  // namespace
+
+void log_softmax(const Launch& l) { all_rows(l, true); }
+void softmax(const Launch& l) { all_rows(l, false); }
 
 }  // namespace gradwire::engine::cuda

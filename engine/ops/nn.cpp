@@ -24,7 +24,7 @@ int64_t dim_of(const Vjp& g) {
 
 Tensor along_rows(const Call& c, const Kernel& kernel, const char* name) {
   const DType t = c.dtype(2, c.tensor(0).dtype());
-  if (!is_floating(t))
+  if (!is_floating(t) && c.tensor(0).numel() > 0)
     throw Error(Code::dtype_mismatch, std::string("\"") + name + "\" not implemented for '" + row(t).torch + "'");
   const int dim = dim_of(c);
   const Tensor x = c.cx.contiguous(c.tensor(0), t), out = c.cx.empty(x.shape(), t);

@@ -112,11 +112,6 @@ double correction_of(const Vjp& g) { return g.given(4) ? g.scalar(4).real() : g.
 
 // ---- norms ----
 
-Tensor magnitude(const Tensor& x) { return where(lt(x, 0), -x, x); }
-Tensor sign_of(const Tensor& x) { return cast(gt(x, 0), x.dtype()) - cast(lt(x, 0), x.dtype()); }
-// a >= 0
-Tensor power(const Tensor& a, double p) { return p == 1 ? a : p == 0 ? ones_like(a) : exp(log(a) * p); }
-
 double power_of(const Call& c) {
   if (!c.has(1)) return 2;
   const Bound& p = c.args[1];
@@ -138,7 +133,7 @@ Tensor norm_of(const Call& c, double p) {
   const Tensor out = r.room(c.cx, t);
   if (std::isinf(p)) {
     const ExtremeParams params{p > 0};
-    launch(c.cx, GW_KERNEL(extreme), {out.view()}, {magnitude(x).view()}, &params);
+    launch(c.cx, GW_KERNEL(extreme), {out.view()}, {abs(x).view()}, &params);
   } else {
     const NormParams params{p};
     launch(c.cx, GW_KERNEL(norm), {out.view()}, {x.view()}, &params);
@@ -151,17 +146,17 @@ Grads norm_vjp(const Vjp& g, double p) {
   const Tensor d = rule::unreduced(g.dout(), g.shape(0), dims), n = rule::unreduced(g.out(), g.shape(0), dims);
   const Tensor x = rule::as(g.in(0), n.dtype());
   if (p == 0) return {};
-  if (p == 1) return {{sign_of(x) * d}};
+  if (p == 1) return {{sign(x) * d}};
   if (p == 2) return {{d * where(eq(n, 0), 0, x / n)}};
   if (std::isinf(p)) {
-    const Tensor a = magnitude(x), mask = cast(add(eq(a, n), ne(a, a)), n.dtype());
+    const Tensor a = abs(x), mask = cast(add(eq(a, n), ne(a, a)), n.dtype());
     const Tensor share = dims.kind == ArgKind::none ? sum(mask) : sum(mask, Ints(g.ints(2)), true);
-    return {{sign_of(x) * ((d / share) * mask)}};
+    return {{sign(x) * ((d / share) * mask)}};
   }
-  const Tensor a = magnitude(x);
-  if (p < 1) return {{where(eq(x, 0), 0, sign_of(x) * power(a, p - 1)) * d * power(n, 1 - p)}};
-  const Tensor scaled = p < 2 ? sign_of(x) * power(a, p - 1) : x * power(a, p - 2);
-  return {{scaled * where(eq(n, 0), 0, d / power(n, p - 1))}};
+  const Tensor a = abs(x);
+  if (p < 1) return {{where(eq(x, 0), 0, sign(x) * pow(a, p - 1)) * d * pow(n, 1 - p)}};
+  const Tensor scaled = p < 2 ? sign(x) * pow(a, p - 1) : x * pow(a, p - 2);
+  return {{scaled * where(eq(n, 0), 0, d / pow(n, p - 1))}};
 }
 
 // ---- questions ----

@@ -56,6 +56,7 @@ Grads running_extreme_vjp(const Vjp& g) { return {{spread_along(g.dout(), Ints(g
 Tensor running_product_vjp(const Tensor& x, const Tensor& y, const Tensor& d, int64_t along) {
   if (x.ndim() == 0) return d;
   const int dim = wrap_dim(along, x.ndim());
+  if (x.size(dim) == 1) return d;
   // What comes after an element has it as a factor: a recurrence from the end, which divides by nothing.
   return rule::shifted(y, dim, 1) * linear_scan(x, d, dim, true);
 }

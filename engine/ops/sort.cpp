@@ -198,13 +198,15 @@ Results mode_along(const Call& c, const Tensor& x, int dim, bool keepdim) {
   const Tensor follows = cast(eq(s.at[0], rule::shifted(s.at[0], dim, 0)), DType::float64);
   const Tensor run = linear_scan(follows, ones_like(follows), dim);
   const Results longest = extremes_of(c, run, Bound(Scalar(int64_t{dim})), true, true);
-  Results found(pick_along(s.at[0], dim, longest.at[1]), pick_along(s.at[1], dim, longest.at[1]));
-  if (is_floating(x.dtype())) {  // NaN equals nothing, and comes before what stands alone
-    const Results top = extremes_of(c, x, Bound(Scalar(int64_t{dim})), true, true);
-    const Tensor nan = ne(top.at[0], top.at[0]) * eq(longest.at[0], 1);
-    found = {where(nan, top.at[0], found.at[0]), where(nan, top.at[1], found.at[1])};
-  }
+  const Results found(pick_along(s.at[0], dim, longest.at[1]), pick_along(s.at[1], dim, longest.at[1]));
   return {squeezed(c.cx, found.at[0], r), squeezed(c.cx, found.at[1], r)};
+}
+
+// What a median of nothing is.
+Scalar lowest(DType t) {
+  if (is_floating(t)) return kNaN;
+  if (t == DType::boolean) return true;
+  return size_of(t) < 4 ? int64_t{0} : std::numeric_limits<int64_t>::min() >> (64 - 8 * size_of(t));
 }
 
 void check_number(const Tensor& x, const char* kernel) {
@@ -372,10 +374,9 @@ constexpr OpDef kRows[] = {
         .doc = "The middle of all elements, of two the lower; NaN if there is one, or for nothing.",
         .compute = [](const Call& c) -> Results {
           const Tensor& x = c.tensor(0);
-          check_number(x, "median_cpu");
+          if (x.numel() > 0) check_number(x, "median_cpu");
           if (x.numel() == 0) {
-            return c.cx.full({}, is_floating(x.dtype()) ? Scalar(kNaN) : Scalar(std::numeric_limits<int64_t>::min()),
-                             is_floating(x.dtype()) ? x.dtype() : DType::int64);
+            return c.cx.full({}, lowest(x.dtype()), x.dtype());
           }
           const Tensor flat = c.cx.contiguous(x);
           const Shape n{x.numel()}, step{1};
