@@ -334,14 +334,14 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
       for (Tensor& t : r.is_list ? std::span<Tensor>(r.list) : std::span<Tensor>(r.at)) {
         if (t && t->storage == base->storage && t.get() != base.get()) {
           mark_view(t, base);
-          t->extra->multi_view = r.is_list;
+          t->extra->multi_view = r.is_list || (base->extra && base->extra->multi_view);
         }
       }
     }
     return r;
   } catch (Error& e) {
-    // Who calls a row that is made of others knows its name only.
-    if (e.op().empty() || row.def->compose) e.of(row.sig.name);
+    // Who calls a row that uses others knows its name only; but what backward walks has names of its own.
+    if (e.op().empty() || !is_backward(id)) e.of(row.sig.name);
     throw;
   }
 }

@@ -62,9 +62,9 @@ const Catalogue& all() {
   static const Catalogue c = [] {
     Catalogue c;
     for (std::span<const OpDef> family :
-         {kUnaryOps,   kBinaryOps,   kCompareOps, kReduceOps, kScanOps,    kSortOps,   kShapeOps,
-          kStridedOps, kDiagonalOps, kJoinOps,    kTileOps,   kIndexOps,   kSelectOps, kMaskOps,
-          kLinalgOps,  kNnOps,       kLossOps,    kCreateOps, kConvertOps, kRandomOps, kAutogradOps}) {
+         {kUnaryOps,   kBinaryOps,   kCompareOps, kReduceOps, kScanOps,   kSortOps,     kShapeOps,
+          kStridedOps, kDiagonalOps, kJoinOps,    kTileOps,   kIndexOps,  kSelectOps,   kMaskOps,
+          kLinalgOps,  kNnOps,       kLossOps,    kCreateOps, kRandomOps, kAutogradOps, kConvertOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));

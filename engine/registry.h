@@ -55,6 +55,6 @@ Results call(Context&, OpId, std::span<const Bound> args);
 
 extern const std::span<const OpDef> kUnaryOps, kBinaryOps, kCompareOps, kReduceOps, kScanOps, kSortOps, kShapeOps,
     kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps, kSelectOps, kMaskOps, kLinalgOps, kNnOps, kLossOps,
-    kCreateOps, kConvertOps, kRandomOps, kAutogradOps;
+    kCreateOps, kRandomOps, kAutogradOps, kConvertOps;
 
 }  // namespace gradwire::engine

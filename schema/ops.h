@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 11370793934200134088ull;
+inline constexpr uint64_t kCatalogueHash = 14746076250106181338ull;
 inline constexpr int kOperators = 189;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
@@ -147,20 +147,6 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "eye",
     "tril_indices",
     "triu_indices",
-    "to.device",
-    "to.other",
-    "type",
-    "type_as",
-    "float",
-    "double",
-    "half",
-    "bfloat16",
-    "int",
-    "long",
-    "short",
-    "char",
-    "byte",
-    "bool",
     "generator",
     "manual_seed",
     "rand",
@@ -201,6 +187,20 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "zero_grad",
     "backward",
     "grad",
+    "to.device",
+    "to.other",
+    "type",
+    "type_as",
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "int",
+    "long",
+    "short",
+    "char",
+    "byte",
+    "bool",
 };
 
 /// The catalogue indices.
@@ -340,60 +340,60 @@ inline constexpr uint16_t logspace = 131;
 inline constexpr uint16_t eye = 132;
 inline constexpr uint16_t tril_indices = 133;
 inline constexpr uint16_t triu_indices = 134;
-inline constexpr uint16_t to_device = 135;
-inline constexpr uint16_t to_other = 136;
-inline constexpr uint16_t type = 137;
-inline constexpr uint16_t type_as = 138;
-inline constexpr uint16_t float_ = 139;
-inline constexpr uint16_t double_ = 140;
-inline constexpr uint16_t half = 141;
-inline constexpr uint16_t bfloat16 = 142;
-inline constexpr uint16_t int_ = 143;
-inline constexpr uint16_t long_ = 144;
-inline constexpr uint16_t short_ = 145;
-inline constexpr uint16_t char_ = 146;
-inline constexpr uint16_t byte = 147;
-inline constexpr uint16_t bool_ = 148;
-inline constexpr uint16_t generator = 149;
-inline constexpr uint16_t manual_seed = 150;
-inline constexpr uint16_t rand = 151;
-inline constexpr uint16_t randn = 152;
-inline constexpr uint16_t rand_like = 153;
-inline constexpr uint16_t randn_like = 154;
-inline constexpr uint16_t randint = 155;
-inline constexpr uint16_t randint_low = 156;
-inline constexpr uint16_t randint_like = 157;
-inline constexpr uint16_t randint_like_low = 158;
-inline constexpr uint16_t randperm = 159;
-inline constexpr uint16_t normal = 160;
-inline constexpr uint16_t normal_size = 161;
-inline constexpr uint16_t bernoulli = 162;
-inline constexpr uint16_t bernoulli_p = 163;
-inline constexpr uint16_t normal_ = 164;
-inline constexpr uint16_t uniform_ = 165;
-inline constexpr uint16_t random_ = 166;
-inline constexpr uint16_t random_to_ = 167;
-inline constexpr uint16_t random_from_ = 168;
-inline constexpr uint16_t bernoulli_ = 169;
-inline constexpr uint16_t exponential_ = 170;
-inline constexpr uint16_t clone = 171;
-inline constexpr uint16_t contiguous = 172;
-inline constexpr uint16_t cast = 173;
-inline constexpr uint16_t to = 174;
-inline constexpr uint16_t copy = 175;
-inline constexpr uint16_t copy_ = 176;
-inline constexpr uint16_t fill = 177;
-inline constexpr uint16_t fill_ = 178;
-inline constexpr uint16_t zero = 179;
-inline constexpr uint16_t zero_ = 180;
-inline constexpr uint16_t detach = 181;
-inline constexpr uint16_t data = 182;
-inline constexpr uint16_t requires_grad_ = 183;
-inline constexpr uint16_t retain_grad = 184;
-inline constexpr uint16_t set_grad = 185;
-inline constexpr uint16_t zero_grad = 186;
-inline constexpr uint16_t backward = 187;
-inline constexpr uint16_t grad = 188;
+inline constexpr uint16_t generator = 135;
+inline constexpr uint16_t manual_seed = 136;
+inline constexpr uint16_t rand = 137;
+inline constexpr uint16_t randn = 138;
+inline constexpr uint16_t rand_like = 139;
+inline constexpr uint16_t randn_like = 140;
+inline constexpr uint16_t randint = 141;
+inline constexpr uint16_t randint_low = 142;
+inline constexpr uint16_t randint_like = 143;
+inline constexpr uint16_t randint_like_low = 144;
+inline constexpr uint16_t randperm = 145;
+inline constexpr uint16_t normal = 146;
+inline constexpr uint16_t normal_size = 147;
+inline constexpr uint16_t bernoulli = 148;
+inline constexpr uint16_t bernoulli_p = 149;
+inline constexpr uint16_t normal_ = 150;
+inline constexpr uint16_t uniform_ = 151;
+inline constexpr uint16_t random_ = 152;
+inline constexpr uint16_t random_to_ = 153;
+inline constexpr uint16_t random_from_ = 154;
+inline constexpr uint16_t bernoulli_ = 155;
+inline constexpr uint16_t exponential_ = 156;
+inline constexpr uint16_t clone = 157;
+inline constexpr uint16_t contiguous = 158;
+inline constexpr uint16_t cast = 159;
+inline constexpr uint16_t to = 160;
+inline constexpr uint16_t copy = 161;
+inline constexpr uint16_t copy_ = 162;
+inline constexpr uint16_t fill = 163;
+inline constexpr uint16_t fill_ = 164;
+inline constexpr uint16_t zero = 165;
+inline constexpr uint16_t zero_ = 166;
+inline constexpr uint16_t detach = 167;
+inline constexpr uint16_t data = 168;
+inline constexpr uint16_t requires_grad_ = 169;
+inline constexpr uint16_t retain_grad = 170;
+inline constexpr uint16_t set_grad = 171;
+inline constexpr uint16_t zero_grad = 172;
+inline constexpr uint16_t backward = 173;
+inline constexpr uint16_t grad = 174;
+inline constexpr uint16_t to_device = 175;
+inline constexpr uint16_t to_other = 176;
+inline constexpr uint16_t type = 177;
+inline constexpr uint16_t type_as = 178;
+inline constexpr uint16_t float_ = 179;
+inline constexpr uint16_t double_ = 180;
+inline constexpr uint16_t half = 181;
+inline constexpr uint16_t bfloat16 = 182;
+inline constexpr uint16_t int_ = 183;
+inline constexpr uint16_t long_ = 184;
+inline constexpr uint16_t short_ = 185;
+inline constexpr uint16_t char_ = 186;
+inline constexpr uint16_t byte = 187;
+inline constexpr uint16_t bool_ = 188;
 }  // namespace op
 
 template <Handle T>
@@ -2007,107 +2007,6 @@ auto triu_indices(int64_t row, int64_t col, triu_indices_options o, std::source_
   return triu_indices(DefaultMaker<D>::get(), row, col, o.offset, o.dtype, o.device, at);
 }
 
-struct to_device_options {
-  [[no_unique_address]] Named named_{};
-  std::optional<DType> dtype{};
-  bool copy = false;
-};
-template <Handle T>
-T to(const T& self, As<T, std::string_view> device, As<T, std::optional<DType>> dtype = {}, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(device), to_value<T>(dtype), to_value<T>(copy)};
-  return self.maker().one(op::to_device, at, args);
-}
-template <Handle T>
-T to(const T& self, std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) {
-  return to(self, device, o.dtype, o.copy, at);
-}
-
-struct to_other_options {
-  [[no_unique_address]] Named named_{};
-  bool copy = false;
-};
-template <Handle T>
-T to(const T& self, As<T, const T&> other, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(copy)};
-  return self.maker().one(op::to_other, at, args);
-}
-template <Handle T>
-T to(const T& self, const std::type_identity_t<T>& other, to_other_options o, std::source_location at = std::source_location::current()) {
-  return to(self, other, o.copy, at);
-}
-
-template <Handle T>
-T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
-  return self.maker().one(op::type, at, args);
-}
-
-template <Handle T>
-T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
-  return self.maker().one(op::type_as, at, args);
-}
-
-template <Handle T>
-T float_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::float_, at, args);
-}
-
-template <Handle T>
-T double_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::double_, at, args);
-}
-
-template <Handle T>
-T half(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::half, at, args);
-}
-
-template <Handle T>
-T bfloat16(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::bfloat16, at, args);
-}
-
-template <Handle T>
-T int_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::int_, at, args);
-}
-
-template <Handle T>
-T long_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::long_, at, args);
-}
-
-template <Handle T>
-T short_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::short_, at, args);
-}
-
-template <Handle T>
-T char_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::char_, at, args);
-}
-
-template <Handle T>
-T byte(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::byte, at, args);
-}
-
-template <Handle T>
-T bool_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::bool_, at, args);
-}
-
 struct generator_options {
   [[no_unique_address]] Named named_{};
   int64_t seed = 67280421310721;
@@ -2719,6 +2618,107 @@ std::vector<T> grad(const T& outputs, Tensors<std::type_identity_t<T>> inputs, g
   return grad(std::span<const T>(&outputs, 1), inputs, kept(o.grad_outputs), o.retain_graph, o.create_graph, o.allow_unused, at);
 }
 
+struct to_device_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, std::string_view> device, As<T, std::optional<DType>> dtype = {}, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(device), to_value<T>(dtype), to_value<T>(copy)};
+  return self.maker().one(op::to_device, at, args);
+}
+template <Handle T>
+T to(const T& self, std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) {
+  return to(self, device, o.dtype, o.copy, at);
+}
+
+struct to_other_options {
+  [[no_unique_address]] Named named_{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, const T&> other, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(copy)};
+  return self.maker().one(op::to_other, at, args);
+}
+template <Handle T>
+T to(const T& self, const std::type_identity_t<T>& other, to_other_options o, std::source_location at = std::source_location::current()) {
+  return to(self, other, o.copy, at);
+}
+
+template <Handle T>
+T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::type, at, args);
+}
+
+template <Handle T>
+T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::type_as, at, args);
+}
+
+template <Handle T>
+T float_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::float_, at, args);
+}
+
+template <Handle T>
+T double_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::double_, at, args);
+}
+
+template <Handle T>
+T half(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::half, at, args);
+}
+
+template <Handle T>
+T bfloat16(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bfloat16, at, args);
+}
+
+template <Handle T>
+T int_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::int_, at, args);
+}
+
+template <Handle T>
+T long_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::long_, at, args);
+}
+
+template <Handle T>
+T short_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::short_, at, args);
+}
+
+template <Handle T>
+T char_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::char_, at, args);
+}
+
+template <Handle T>
+T byte(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::byte, at, args);
+}
+
+template <Handle T>
+T bool_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bool_, at, args);
+}
+
 /// The operators as methods and symbols of a tensor type T, which derives from Methods<T>.
 template <class T>
 class Methods {
@@ -3245,56 +3245,6 @@ class Methods {
     return gradwire::new_tensor(self(), data, o.dtype, o.device, o.requires_grad, at);
   }
   template <class = void>
-  T to(std::string_view device, std::optional<DType> dtype = {}, bool copy = false, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), device, dtype, copy, at);
-  }
-  T to(std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), device, o.dtype, o.copy, at);
-  }
-  template <class = void>
-  T to(const T& other, bool copy = false, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), other, copy, at);
-  }
-  T to(const T& other, to_other_options o, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), other, o.copy, at);
-  }
-  T type(DType dtype, std::source_location at = std::source_location::current()) const {
-    return gradwire::type(self(), dtype, at);
-  }
-  T type_as(const T& other, std::source_location at = std::source_location::current()) const {
-    return gradwire::type_as(self(), other, at);
-  }
-  T float_(std::source_location at = std::source_location::current()) const {
-    return gradwire::float_(self(), at);
-  }
-  T double_(std::source_location at = std::source_location::current()) const {
-    return gradwire::double_(self(), at);
-  }
-  T half(std::source_location at = std::source_location::current()) const {
-    return gradwire::half(self(), at);
-  }
-  T bfloat16(std::source_location at = std::source_location::current()) const {
-    return gradwire::bfloat16(self(), at);
-  }
-  T int_(std::source_location at = std::source_location::current()) const {
-    return gradwire::int_(self(), at);
-  }
-  T long_(std::source_location at = std::source_location::current()) const {
-    return gradwire::long_(self(), at);
-  }
-  T short_(std::source_location at = std::source_location::current()) const {
-    return gradwire::short_(self(), at);
-  }
-  T char_(std::source_location at = std::source_location::current()) const {
-    return gradwire::char_(self(), at);
-  }
-  T byte(std::source_location at = std::source_location::current()) const {
-    return gradwire::byte(self(), at);
-  }
-  T bool_(std::source_location at = std::source_location::current()) const {
-    return gradwire::bool_(self(), at);
-  }
-  template <class = void>
   T rand_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
     return gradwire::rand_like(self(), dtype, device, requires_grad, at);
   }
@@ -3444,6 +3394,56 @@ class Methods {
   }
   void backward(backward_options<T> o, std::source_location at = std::source_location::current()) const {
     return gradwire::backward(self(), o.gradient, o.retain_graph, o.create_graph, kept(o.inputs), at);
+  }
+  template <class = void>
+  T to(std::string_view device, std::optional<DType> dtype = {}, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, dtype, copy, at);
+  }
+  T to(std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, o.dtype, o.copy, at);
+  }
+  template <class = void>
+  T to(const T& other, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, copy, at);
+  }
+  T to(const T& other, to_other_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, o.copy, at);
+  }
+  T type(DType dtype, std::source_location at = std::source_location::current()) const {
+    return gradwire::type(self(), dtype, at);
+  }
+  T type_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::type_as(self(), other, at);
+  }
+  T float_(std::source_location at = std::source_location::current()) const {
+    return gradwire::float_(self(), at);
+  }
+  T double_(std::source_location at = std::source_location::current()) const {
+    return gradwire::double_(self(), at);
+  }
+  T half(std::source_location at = std::source_location::current()) const {
+    return gradwire::half(self(), at);
+  }
+  T bfloat16(std::source_location at = std::source_location::current()) const {
+    return gradwire::bfloat16(self(), at);
+  }
+  T int_(std::source_location at = std::source_location::current()) const {
+    return gradwire::int_(self(), at);
+  }
+  T long_(std::source_location at = std::source_location::current()) const {
+    return gradwire::long_(self(), at);
+  }
+  T short_(std::source_location at = std::source_location::current()) const {
+    return gradwire::short_(self(), at);
+  }
+  T char_(std::source_location at = std::source_location::current()) const {
+    return gradwire::char_(self(), at);
+  }
+  T byte(std::source_location at = std::source_location::current()) const {
+    return gradwire::byte(self(), at);
+  }
+  T bool_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bool_(self(), at);
   }
   T operator[](Indices<T> indices) const { return gradwire::index(self(), indices, indices.at()); }
   friend T operator-(Operand<T> a) { return gradwire::neg(a.tensor(), a.at()); }
