@@ -387,7 +387,7 @@ inline constexpr uint16_t type_as = 178;
 inline constexpr uint16_t float_ = 179;
 inline constexpr uint16_t double_ = 180;
 inline constexpr uint16_t half = 181;
-inline constexpr uint16_t bfloat16 = 182;
+inline constexpr uint16_t bfloat16_ = 182;
 inline constexpr uint16_t int_ = 183;
 inline constexpr uint16_t long_ = 184;
 inline constexpr uint16_t short_ = 185;
@@ -2678,9 +2678,9 @@ T half(const T& self, std::source_location at = std::source_location::current())
 }
 
 template <Handle T>
-T bfloat16(const T& self, std::source_location at = std::source_location::current()) {
+T bfloat16_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::bfloat16, at, args);
+  return self.maker().one(op::bfloat16_, at, args);
 }
 
 template <Handle T>
@@ -3424,8 +3424,8 @@ class Methods {
   T half(std::source_location at = std::source_location::current()) const {
     return gradwire::half(self(), at);
   }
-  T bfloat16(std::source_location at = std::source_location::current()) const {
-    return gradwire::bfloat16(self(), at);
+  T bfloat16_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bfloat16_(self(), at);
   }
   T int_(std::source_location at = std::source_location::current()) const {
     return gradwire::int_(self(), at);
