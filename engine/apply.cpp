@@ -350,14 +350,14 @@ Results perform(Context& cx, const OpRow& row, const Bound* args) {
       for (Tensor& t : r.is_list ? std::span<Tensor>(r.list) : std::span<Tensor>(r.at)) {
         if (t && t->storage == base->storage && t.get() != base.get()) {
           mark_view(t, base);
-          t->extra->multi_view = r.is_list;
+          t->extra->multi_view = r.is_list || (base->extra && base->extra->multi_view);
         }
       }
     }
     return r;
   } catch (Error& e) {
-    // Who calls a row that is made of others, or that computes with them, knows its name only.
-    if (e.op().empty() || row.def->compose || (row.def->compute && !is_backward(row.id))) e.of(row.sig.name);
+    // Who calls a row that uses others knows its name only; but what backward walks has names of its own.
+    if (e.op().empty() || !is_backward(row.id)) e.of(row.sig.name);
     throw;
   }
 }

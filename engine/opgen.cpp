@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "schema/dtype.h"
 #include "schema/error.h"
 #include "schema/signature.h"
 
@@ -212,7 +213,7 @@ string safe(const string& name) {
   static const std::set<string> taken = {"at", "out_", "M", "T", "m", "args", "o"};
   return keyword(name) || taken.count(name) ? name + "_" : name;
 }
-/// The operators float, bool, ... are float_, bool_, ... in C++, and bfloat16 is bfloat16_ beside the dtype.
+/// The operators float, bool, ... are float_, bool_, ... in C++, and so is bfloat16: the client's dtypes have its name.
 string function_name(const Signature& s) { return keyword(s.name) || dtype_from(s.name) ? s.name + "_" : s.name; }
 
 /// "max.dim" is max_dim in C++, and "add_.Tensor" is add_Tensor_.

@@ -123,9 +123,9 @@ class Picker {
       }
       return mask(t);
     }
+    if (t.ndim() == 0 && category(t.dtype()) == Category::integer) return select(item(t).integer());
     if (t.dtype() != DType::int64)
       throw Error(Code::bad_argument, "tensors used as indices must be long, byte or bool tensors");
-    if (t.ndim() == 0) return select(item(t).integer());
     push(x_.shape()[dim_], x_.strides()[dim_], t);
     ++dim_;
   }
@@ -241,7 +241,7 @@ View at_result(const Tensor& t, const Shape& shape, const Shape& strides) {
 
 void assign_picked(Context& cx, const Tensor& target, Items items, Tensor value, bool accumulate) {
   const Picked p = pick(cx, target, items);
-  if (p.offsets && value.dtype() != target.dtype() && value.ndim() > 0) {
+  if (p.offsets && value.dtype() != target.dtype()) {
     throw Error(Code::dtype_mismatch, std::string("Index put requires the source and destination dtypes match, got ") +
                                           row(target.dtype()).torch + " for the destination and " +
                                           row(value.dtype()).torch + " for the source.");

@@ -69,13 +69,14 @@ Tensor Context::full(std::span<const int64_t> shape, Scalar value, DType dtype) 
 
 Tensor Context::alias(const Tensor& t, std::span<const int64_t> shape, std::span<const int64_t> strides,
                       int64_t offset) {
+  const int64_t numel = checked_numel(shape);  // may throw: before memory is taken
   auto* p = static_cast<TensorImpl*>(pool.take(TensorImpl::block(shape.size())));
   *p = {.refs = 1,
         .dtype = t.dtype(),
         .ndim = static_cast<uint8_t>(shape.size()),
         .contiguous = is_contiguous(shape, strides),
         .retains_grad = false,
-        .numel = checked_numel(shape),
+        .numel = numel,
         .offset = offset,
         .storage = t->storage,
         .own_version = t->own_version,

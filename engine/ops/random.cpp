@@ -350,8 +350,9 @@ constexpr OpDef kRows[] = {
     },
     {
         .sig = "normal(Operand mean, Operand std=1.0, *, Generator? generator=None) -> Tensor",
-        .doc = "Normal with these means and standard deviations, numbers or tensors that broadcast.",
-        .compute = [](const Call& c) -> Results {
+        .doc = "Normal with these means and standard deviations, numbers or tensors that broadcast; their gradients "
+               "are 0.",
+        .compose = [](const Call& c) -> Results {
           Promotion p;
           Shape shape;
           for (const int k : {0, 1}) {
@@ -364,20 +365,19 @@ constexpr OpDef kRows[] = {
           if (c.is_tensor(1) && any_negative(c.cx, c.tensor(1)))
             throw Error(Code::bad_argument, "normal expects all elements of std >= 0.0");
           Draws from(c, 2);
-          const Tensor z = draw(c.cx, from, shape, p.result(), true);
-          const auto operand = [&](int k) {
-            return c.is_tensor(k) ? Operand<Tensor>(c.tensor(k)) : Operand<Tensor>(c.scalar(k));
-          };
-          const Tensor t = z * operand(1) + operand(0);
+          Tensor t;
+          {
+            const GradMode off(c.cx, false);
+            const auto operand = [&](int k) {
+              return c.is_tensor(k) ? Operand<Tensor>(c.tensor(k)) : Operand<Tensor>(c.scalar(k));
+            };
+            t = draw(c.cx, from, shape, p.result(), true) * operand(1) + operand(0);
+          }
+          for (const int k : {0, 1}) {  // a part of the history, without a gradient
+            if (c.is_tensor(k) && c.tensor(k).requires_grad()) t = gradwire::copy(expand(c.tensor(k), shape), t);
+          }
           from.commit();
           return t;
-        },
-        .vjp = [](const Vjp& g) -> Grads {
-          Grads d;
-          for (const int k : {0, 1}) {
-            if (g.needs(k)) d.at[k] = g.cx.full(g.shape(k), 0, g.dtype(k));
-          }
-          return d;
         },
         .examples = {{"[1., 2.]; 0.0", "[1., 2.]"}},
         .samples = {"[1., 2.]; 0.0", "[1., 2.]; [0., 0.]"},
@@ -401,17 +401,16 @@ constexpr OpDef kRows[] = {
     },
     {
         .sig = "bernoulli(Tensor self, *, Generator? generator=None) -> Tensor",
-        .doc = "1 with the probability that self gives, else 0, in its dtype.",
-        .compute = [](const Call& c) -> Results {
+        .doc = "1 with the probability that self gives, else 0, in its dtype; its gradient is 0.",
+        .compose = [](const Call& c) -> Results {
           const Tensor& p = c.tensor(0);
           check_floating(p.dtype(), "bernoulli");
           check_chances(c.cx, p);
           Draws from(c, 1);
           const Tensor t = coins(c.cx, from, p, p.shape(), p.dtype());
           from.commit();
-          return t;
+          return p.requires_grad() ? gradwire::copy(p, t) : t;
         },
-        .vjp = nothing,
         .examples = {{"[0., 1.]", "[0., 1.]"}},
         .samples = {"[0., 1.]"},
     },

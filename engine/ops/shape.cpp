@@ -101,7 +101,7 @@ constexpr OpDef kRows[] = {
                             std::to_string(x.ndim()) + ")");
           }
           const size_t more = size.size() - x.shape().size();
-          for (size_t d = 0; d < size.size(); ++d) {
+          for (size_t d = size.size(); d-- > 0;) {
             if (size[d] == -1 && d < more) {
               throw Error(Code::shape_mismatch,
                           "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension " +

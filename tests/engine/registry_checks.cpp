@@ -14,7 +14,8 @@ namespace gradwire::engine {
 std::vector<std::string_view> samples_of(const OpRow& row) {
   std::vector<std::string_view> samples(row.def->samples.begin(), row.def->samples.end());
   // A number on the left has no in-place form.
-  if (row.inplace) std::erase_if(samples, [](std::string_view s) { return s[0] == '-' || (s[0] >= '0' && s[0] <= '9'); });
+  if (row.inplace)
+    std::erase_if(samples, [](std::string_view s) { return s[0] == '-' || (s[0] >= '0' && s[0] <= '9'); });
   return samples;
 }
 
@@ -160,9 +161,11 @@ std::string first_fault(Context& cx, const Arguments& sample) {
       leaves.push_back(a.tensors[where[n]] = leaf_like(a.tensors[where[n]]));
     }
     Weighted y;
+    int place = 0;  // of a result, which decides its weights
     for (const Tensor& t : flat(a.run(cx))) {
-      if (!carries(t) || !t.requires_grad()) continue;
-      y.results.push_back(t), y.weights.push_back(weights(t, static_cast<int>(y.results.size())));
+      if (!carries(t)) continue;
+      ++place;
+      if (t.requires_grad()) y.results.push_back(t), y.weights.push_back(weights(t, place));
     }
     const std::vector<Tensor> analytic = gradients(cx, y.results, leaves, y.weights, false);
     if (only != 0) {
@@ -195,6 +198,7 @@ std::string first_fault(Context& cx, const Arguments& sample) {
 std::string second_fault(Context& cx, const Arguments& sample) {
   // One function of the inputs x and the gradients w of the results: all first gradients.
   const std::vector<size_t> where = differentiable(cx, sample);
+  if (where.empty()) return {};
   Arguments a = sample;
   std::vector<Tensor> w;
   {

@@ -462,7 +462,7 @@ TEST_CASE("Without the memory for a call it fails whole, and succeeds once there
             }
           }
           if (!done) {
-            // Each leaf or base may have the place now that its gradient, or its views, need.
+            // A leaf or a base may have the place now that its gradient, or its views, need.
             CHECK(e.cx.pool.used() - used <= static_cast<int64_t>(a.tensors.size() * ((sizeof(Extra) + 63) / 64 * 64)));
             CHECK(e.cx.nodes() == nodes);
             for (size_t i = 0; i < a.tensors.size(); ++i) {
