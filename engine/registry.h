@@ -22,6 +22,7 @@ struct OpRow {
   int8_t save_in[kMaxParams];         // where parameter i stands in def->saves; -1: not saved
   int8_t save_out[3];
   bool takes_list = false;          // its first parameter is a Tensor[]
+  int list_at = -1;                 // which parameter is, at the start or behind texts
   bool is_tensor[kMaxParams] = {};  // Tensor, Tensor? or Operand
 
   const std::string& name() const { return sig.name; }
@@ -43,7 +44,7 @@ struct BoundCall {
 
 /// Picks the first row of this name, in catalogue order, that all arguments fit, and puts them in order. Texts become
 /// dtypes, "NaN" and "Infinity" numbers, where the parameter wants that. Several leading tensors are one Tensor[] where
-/// the row begins with one; several integers at the end are one int[] where that is all that the row takes by position,
+/// the row begins with one, be it behind texts; several integers at the end are one int[] where that is all that the row takes by position,
 /// beside a tensor. Throws unknown_operator, bad_argument in PyTorch's words.
 void bind(std::string_view name, std::span<const Bound> positional,
           std::span<const std::pair<std::string_view, Bound>> named, BoundCall& call);

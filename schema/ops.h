@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 9267419910890052861ull;
+inline constexpr uint64_t kCatalogueHash = 17831056712614795455ull;
 inline constexpr int kOperators = 99;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
@@ -755,21 +755,21 @@ T linear(const T& input, const std::type_identity_t<T>& weight, linear_options<T
 }
 
 template <Handle T>
-T einsum(std::span<const T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {Value<T>(operands), to_value<T>(equation)};
+T einsum(std::string_view equation, std::span<const T> operands, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(equation), Value<T>(operands)};
   return maker_of(operands, "einsum").one(op::einsum, at, args);
 }
 template <Handle T>
-T einsum(std::initializer_list<T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  return einsum(std::span<const T>(operands.begin(), operands.size()), equation, at);
+T einsum(std::string_view equation, std::initializer_list<T> operands, std::source_location at = std::source_location::current()) {
+  return einsum(equation, std::span<const T>(operands.begin(), operands.size()), at);
 }
 template <Handle T>
-T einsum(const std::vector<T>& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  return einsum(std::span<const T>(operands), equation, at);
+T einsum(std::string_view equation, const std::vector<T>& operands, std::source_location at = std::source_location::current()) {
+  return einsum(equation, std::span<const T>(operands), at);
 }
 template <Handle T>
-T einsum(const T& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  return einsum(std::span<const T>(&operands, 1), equation, at);
+T einsum(std::string_view equation, const T& operands, std::source_location at = std::source_location::current()) {
+  return einsum(equation, std::span<const T>(&operands, 1), at);
 }
 
 struct tensordot_options {

@@ -109,13 +109,13 @@ int main() {
       {"einsum_batch",
        [&](const Arguments&) {
          return whole([a = e.make({64, 128, 128}, 1), b = e.make({64, 128, 128}, 2)] {
-           return einsum({a, b}, "bij,bjk->bik");
+           return einsum("bij,bjk->bik", {a, b});
          });
        }},
       {"einsum_chain",
        [&](const Arguments&) {
          return whole([a = e.make({512, 64}, 1), b = e.make({64, 64, 64}, 2), c = e.make({512, 64}, 3)] {
-           return einsum({a, b, c}, "bn,anm,bm->ba");
+           return einsum("bn,anm,bm->ba", {a, b, c});
          });
        }},
   });
