@@ -43,10 +43,7 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
     const Param& p = sig.params[i];
     row.is_tensor[i] = !p.list && (p.type == Type::tensor || p.type == Type::operand);
   }
-  int first = 0;
-  while (first < row.params && sig.params[first].type == Type::str && !sig.params[first].fallback) ++first;
-  if (first < row.params && sig.params[first].list && sig.params[first].type == Type::tensor) row.list_at = first;
-  row.takes_list = row.list_at == 0;
+  row.takes_list = row.params > 0 && sig.params[0].list && sig.params[0].type == Type::tensor;
   std::fill(std::begin(row.save_in), std::end(row.save_in), -1);
   std::fill(std::begin(row.save_out), std::end(row.save_out), -1);
   for (int k = 0; k < def.saves.count; ++k) {
@@ -57,6 +54,9 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
     row.kernel = find_pointwise(sig.name);
     if (!row.kernel) throw Error(Code::internal, sig.name + ": no functor of this name");
   }
+  int behind = 0;  // of texts
+  while (behind < row.params && sig.params[behind].type == Type::str && !sig.params[behind].fallback) ++behind;
+  if (behind < row.params && sig.params[behind].list && sig.params[behind].type == Type::tensor) row.list_at = behind;
   return row;
 }
 
