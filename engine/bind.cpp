@@ -157,20 +157,22 @@ std::optional<Error> try_row(const OpRow& row, std::span<const Bound> positional
   bool set[kMaxParams] = {};
   size_t used = 0, at[kMaxParams] = {};
   int p = 0;
-  if (row.takes_list && !positional.empty() && positional[0].kind == ArgKind::tensor) {
-    while (used < positional.size() && positional[used].kind == ArgKind::tensor)
-      call.gathered.push_back(*positional[used++].tensors);
-    call.args[0] = Bound(std::span<const Tensor>(call.gathered));
-    set[0] = true, p = 1;
-  }
   auto is_named = [&](int k) {
     return std::any_of(named.begin(), named.end(), [&](const auto& n) { return n.first == row.sig.params[k].name; });
   };
   for (; used < positional.size(); ++used, ++p) {
-    // An index has no positional spelling of its own: given by name, it leaves its place to what follows.
-    if (p < row.params && row.sig.params[p].type == Type::index && positional[used].kind != ArgKind::index &&
-        is_named(p))
+    // An index and a text have no positional spelling of their own in JSON: given by name, they leave their place to
+    // what follows.
+    if (p < row.params && is_named(p) &&
+        ((row.sig.params[p].type == Type::index && positional[used].kind != ArgKind::index) ||
+         (row.sig.params[p].type == Type::str && positional[used].kind != ArgKind::text)))
       ++p;
+    if (p == row.list_at && positional[used].kind == ArgKind::tensor) {
+      for (; used < positional.size() && positional[used].kind == ArgKind::tensor; ++used)
+        call.gathered.push_back(*positional[used].tensors);
+      call.args[p] = Bound(std::span<const Tensor>(call.gathered)), set[p] = true, --used;
+      continue;
+    }
     if (p == row.params || row.sig.params[p].keyword_only) {
       const auto most =
           std::count_if(row.sig.params.begin(), row.sig.params.end(), [](const Param& q) { return !q.keyword_only; });

@@ -330,6 +330,13 @@ class Function {
       kind_ = first->list ? many : one;
     else
       kind_ = maker;
+    // What a list of tensors is for may stand before it: einsum("ij,jk", {a, b}).
+    while (lead_ < s_.params.size() && s_.params[lead_].type == Type::str && !s_.params[lead_].fallback) ++lead_;
+    const Param* list = lead_ < s_.params.size() ? &s_.params[lead_] : nullptr;
+    if (kind_ == maker && list && list->type == Type::tensor && list->list && !list->optional)
+      kind_ = many;
+    else
+      lead_ = 0;
     for (const Param& p : s_.params) {
       if (p.type == Type::generator && kind_ == maker) continue;
       if (kind_ == maker && (p.type == Type::tensor || p.type == Type::operand) && !p.fallback)
@@ -375,13 +382,20 @@ class Function {
             << kAt << ") {\n  return " << name_ << "(" << name << ", " << names(1, "o.") << "at);\n}\n";
       return;
     }
+    string lead, leading;
+    for (size_t i = 0; i < lead_; ++i) {
+      lead += cpp(row_, s_.params[i], t).type + " " + safe(s_.params[i].name) + ", ";
+      leading += safe(s_.params[i].name) + ", ";
+    }
     out << "template <Handle T>\n"
-        << result << " " << name_ << "(std::span<const T> " << name << ", " << params("T", 1, "T") << kAt << ") {\n"
+        << result << " " << name_ << "(" << lead << "std::span<const T> " << name << ", " << params("T", lead_ + 1, "T")
+        << kAt << ") {\n"
         << call("maker_of(" + name + ", \"" + s_.name + "\")", "T") << "}\n";
     if (optional_)
       out << "template <Handle T>\n"
-          << result << " " << name_ << "(std::span<const T> " << name << ", " << required(t, 1) << options_type("T")
-          << " o, " << kAt << ") {\n  return " << name_ << "(" << name << ", " << names(1, "o.") << "at);\n}\n";
+          << result << " " << name_ << "(" << lead << "std::span<const T> " << name << ", " << required(t, lead_ + 1)
+          << options_type("T") << " o, " << kAt << ") {\n  return " << name_ << "(" << leading << name << ", "
+          << names(lead_ + 1, "o.") << "at);\n}\n";
     // A list, a vector and a lone tensor, which a span's deduction does not take.
     const string from[][2] = {
         {"std::initializer_list<T>", "std::span<const T>(" + name + ".begin(), " + name + ".size())"},
@@ -389,12 +403,13 @@ class Function {
         {"const T&", "std::span<const T>(&" + name + ", 1)"}};
     for (const auto& f : from) {
       out << "template <Handle T>\n"
-          << result << " " << name_ << "(" << f[0] << " " << name << ", " << params("T", 1, "T") << kAt
-          << ") {\n  return " << name_ << "(" << f[1] << ", " << names(1, "") << "at);\n}\n";
+          << result << " " << name_ << "(" << lead << f[0] << " " << name << ", " << params("T", lead_ + 1, "T") << kAt
+          << ") {\n  return " << name_ << "(" << leading << f[1] << ", " << names(lead_ + 1, "") << "at);\n}\n";
       if (optional_)
         out << "template <Handle T>\n"
-            << result << " " << name_ << "(" << f[0] << " " << name << ", " << required(t, 1) << options_type("T")
-            << " o, " << kAt << ") {\n  return " << name_ << "(" << f[1] << ", " << names(1, "o.") << "at);\n}\n";
+            << result << " " << name_ << "(" << lead << f[0] << " " << name << ", " << required(t, lead_ + 1)
+            << options_type("T") << " o, " << kAt << ") {\n  return " << name_ << "(" << leading << f[1] << ", "
+            << names(lead_ + 1, "o.") << "at);\n}\n";
     }
   }
 
@@ -409,7 +424,7 @@ class Function {
   }
 
  private:
-  string first() const { return safe(s_.params.front().name); }
+  string first() const { return safe(s_.params[lead_].name); }
   static string default_tensor() { return "typename DefaultMaker<D>::Tensor"; }
   string options_type(const string& t) const { return options_ + (templated_ ? "<" + t + ">" : ""); }
 
@@ -464,8 +479,8 @@ class Function {
       list += (list.empty() ? "" : ", ") + ("to_value<" + tensor + ">(" + safe(p.name) + ")");
     string s;
     if (kind_ == many) {
-      const string n = first();
-      list.replace(0, ("to_value<T>(" + n + ")").size(), "Value<T>(" + n + ")");
+      const string n = "to_value<T>(" + first() + ")";
+      list.replace(list.find(n), n.size(), "Value<T>(" + first() + ")");
     }
     string args = "args";
     if (s_.params.empty())
@@ -485,6 +500,7 @@ class Function {
   const Signature& s_;
   string id_, options_, name_;
   enum { one, many, maker } kind_ = maker;
+  size_t lead_ = 0;  // how many parameters stand before the list of tensors
   bool optional_ = false, templated_ = false, changes_self_ = false;
 };
 

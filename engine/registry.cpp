@@ -66,6 +66,9 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
     row.kernel = find_pointwise(sig.name);
     if (!row.kernel && !def.choose) throw Error(Code::internal, sig.name + ": no functor of this name");
   }
+  int behind = 0;  // of texts
+  while (behind < row.params && sig.params[behind].type == Type::str && !sig.params[behind].fallback) ++behind;
+  if (behind < row.params && sig.params[behind].list && sig.params[behind].type == Type::tensor) row.list_at = behind;
   return row;
 }
 

@@ -164,21 +164,21 @@ constexpr OpDef kRows[] = {
                     "f(2, 0); f(3, 0); f(3)"},
     },
     {
-        .sig = "einsum(Tensor[] operands, str equation) -> Tensor",
+        .sig = "einsum(str equation, Tensor[] operands) -> Tensor",
         .doc =
             "Sums of products over named dims: a letter a dim, a comma between operands, '->' before the dims of the "
             "result; '...' stands for dims that broadcast. Without '->' the result has the letters that stand there "
             "once, in alphabetical order. A letter twice for one operand is its diagonal. The cheapest pair is "
             "multiplied first.",
-        .compose = [](const Call& c) -> Results { return contraction::contract(c.cx, c.text(1), c.tensors(0)); },
-        .examples = {{"[[1., 2.], [3., 4.]]; [1., 10.]; equation='ij,j->i'", "[21., 43.]"},
-                     {"[[1., 2.], [3., 4.]]; equation='ii'", "5."},
-                     {"[[1., 2.], [3., 4.]]; equation='ij->ji'", "[[1., 3.], [2., 4.]]"}},
-        .samples = {"f(2, 3); f(3, 4); equation='ij,jk->ik'", "f(2, 3, 4); f(2, 4, 2); equation='bij,bjk->bik'",
-                    "f(3, 3); equation='ii->i'", "f(2, 3, 2); equation='iji->j'", "f(2, 3); equation='ij->'",
-                    "f(2); f(3); equation='i,j->ij'", "f(2, 3); f(4, 3, 2); f(2, 2); equation='bn,anm,bm->ba'",
-                    "f(2, 1, 2, 3); f(2, 3, 2); equation='...ij,...jk'", "f(2, 3); f(1, 3); equation='ij,ij->j'",
-                    "f(2, 3, 2); f(2, 3); f(4); equation='abc,cb,d->da'", "f(2, 0); f(0, 3); equation='ij,jk'"},
+        .compose = [](const Call& c) -> Results { return contraction::contract(c.cx, c.text(0), c.tensors(1)); },
+        .examples = {{"'ij,j->i'; [[1., 2.], [3., 4.]]; [1., 10.]", "[21., 43.]"},
+                     {"'ii'; [[1., 2.], [3., 4.]]", "5."},
+                     {"'ij->ji'; [[1., 2.], [3., 4.]]", "[[1., 3.], [2., 4.]]"}},
+        .samples = {"'ij,jk->ik'; f(2, 3); f(3, 4)", "'bij,bjk->bik'; f(2, 3, 4); f(2, 4, 2)", "'ii->i'; f(3, 3)",
+                    "'iji->j'; f(2, 3, 2)", "'ij->'; f(2, 3)", "'i,j->ij'; f(2); f(3)",
+                    "'bn,anm,bm->ba'; f(2, 3); f(4, 3, 2); f(2, 2)", "'...ij,...jk'; f(2, 1, 2, 3); f(2, 3, 2)",
+                    "'ij,ij->j'; f(2, 3); f(1, 3)", "'abc,cb,d->da'; f(2, 3, 2); f(2, 3); f(4)",
+                    "'ij,jk'; f(2, 0); f(0, 3)"},
     },
     {
         .sig = "tensordot(Tensor a, Tensor b, int dims=2) -> Tensor",

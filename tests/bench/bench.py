@@ -54,6 +54,19 @@ class Row:
         return self.workload.split("|")[0 if ours else -1]
 
 
+OPERATORS = (
+    ("sum/all", "sum all", "10,000 x 1,000 float32"),
+    ("sum/0", "sum 0", "10,000 x 1,000 float32, down the columns"),
+    ("sum/1", "sum 1", "10,000 x 1,000 float32, along the rows"),
+    ("softmax", "softmax", "1024 x 1000 float32, along the rows"),
+    ("cumsum", "cumsum", "10,000 x 1,000 float32, along the rows"),
+    ("index/rows", "index_rows", "100,000 rows of 64 float32, out of order"),
+    ("index/mask", "index_mask", "1e7 float32, about half of them"),
+    ("einsum/batch", "einsum_batch", "bij,bjk->bik, 64 times 128 x 128 float32"),
+    ("einsum/chain", "einsum_chain", "bn,anm,bm->ba, b 512, the others 64, float32"),
+)
+
+
 def rows():
     """What is measured; an aim of 0 is a limit that is only shown."""
     chain = {"forward": "chain", "recorded": "chain_recorded", "backward": "chain_backward"}
@@ -91,6 +104,9 @@ def rows():
         peer = Side("torch_side.py", threads=threads, kept=True, cpu=cpu if threads == 1 else "")
         yield Row(f"matmul/{threads}T/kept", ours, peer, "matmul 1024", unit="ms", per=1e6,
                   settle=0.002 if threads == 1 else 0.04, note="1024 x 1024 float32")
+        for name, workload, note in OPERATORS:
+            yield Row(f"{name}/{threads}T/kept", ours, peer, workload, unit="ms", per=1e6,
+                      settle=0.002 if threads == 1 else 0.04, note=note)
 
 
 class Place:

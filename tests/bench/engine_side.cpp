@@ -50,12 +50,30 @@ template <class F> Work whole(F f) {
   return {[f] { f(); }, [f] { return total(f()); }};
 }
 
+// An operator along the last dim, by name.
+Work along(Engine& e, std::string_view name, const Shape& shape) {
+  const engine::OpRow* row = engine::find_op(name);
+  if (!row) throw std::invalid_argument("no operator " + std::string(name));
+  return whole([&e, id = row->id, a = e.make(shape, 1)] {
+    const engine::Bound args[] = {engine::Bound(a), engine::Bound(Scalar(-1))};
+    return engine::call(e.cx, id, args).at[0];
+  });
+}
+
+// All rows of a table once, far from their order.
+Work gather(Engine& e, int64_t rows, int64_t columns) {
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  for (int64_t i = 0; i < rows; ++i) order[static_cast<size_t>(i)] = i * 7919 % rows;
+  const Tensor at = engine::from_bytes(e.cx, DType::int64, Shape{rows}, std::as_bytes(std::span(order)));
+  return whole([at, a = e.make({rows, columns}, 1)] { return index(a, {at}); });
+}
+
 }  // namespace
 
 int main() {
   Engine e;
   e.cx.grad_mode = false;
-  const Shape many{10'000'000};
+  const Shape many{10'000'000}, table{10'000, 1'000};
   return bench::serve({
       {"chain", [&](const Arguments&) { return chain(e, false, false); }},
       {"chain_recorded", [&](const Arguments&) { return chain(e, true, false); }},
@@ -70,6 +88,35 @@ int main() {
        [&](const Arguments& arguments) {
          const int64_t n = std::stoll(arguments.at(0));
          return whole([a = e.make({n, n}, 1), b = e.make({n, n}, 2)] { return matmul(a, b); });
+       }},
+      {"sum",
+       [&](const Arguments& arguments) {
+         const Tensor a = e.make(table, 1);
+         if (arguments.at(0) == "all") return whole([a] { return sum(a); });
+         return whole([a, dim = std::stoll(arguments.at(0))] { return sum(a, dim); });
+       }},
+      {"softmax",
+       [&](const Arguments&) {
+         return along(e, "softmax", {1024, 1000});
+       }},
+      {"cumsum", [&](const Arguments&) { return along(e, "cumsum", table); }},
+      {"index_rows", [&](const Arguments&) { return gather(e, 100'000, 64); }},
+      {"index_mask",
+       [&](const Arguments&) {
+         const Tensor a = e.make(many, 1);
+         return whole([a, mask = gt(a, 0)] { return index(a, {mask}); });
+       }},
+      {"einsum_batch",
+       [&](const Arguments&) {
+         return whole([a = e.make({64, 128, 128}, 1), b = e.make({64, 128, 128}, 2)] {
+           return einsum("bij,bjk->bik", {a, b});
+         });
+       }},
+      {"einsum_chain",
+       [&](const Arguments&) {
+         return whole([a = e.make({512, 64}, 1), b = e.make({64, 64, 64}, 2), c = e.make({512, 64}, 3)] {
+           return einsum("bn,anm,bm->ba", {a, b, c});
+         });
        }},
   });
 }

@@ -43,6 +43,32 @@ def exp():
     return lambda: torch.exp(a)
 
 
+def of_table(f):
+    a = make(10_000, 1_000, salt=1)
+    return lambda: f(a)
+
+
+def softmax():
+    a = make(1024, 1000, salt=1)
+    return lambda: torch.softmax(a, -1)
+
+
+def index_rows():
+    a, at = make(100_000, 64, salt=1), torch.arange(100_000) * 7919 % 100_000
+    return lambda: a[at]
+
+
+def index_mask():
+    a = make(MANY, salt=1)
+    mask = a > 0
+    return lambda: a[mask]
+
+
+def einsum(equation, *shapes):
+    operands = [make(*s, salt=k + 1) for k, s in enumerate(shapes)]
+    return lambda: torch.einsum(equation, *operands)
+
+
 WORKLOADS = {
     "chain": lambda: chain(False, False),
     "chain_recorded": lambda: chain(True, False),
@@ -51,6 +77,13 @@ WORKLOADS = {
     "exp": exp,
     "broadcast": lambda: binary(torch.add, make(4096, 1, salt=1), make(1, 4096, salt=2)),
     "matmul": lambda n: binary(torch.matmul, make(int(n), int(n), salt=1), make(int(n), int(n), salt=2)),
+    "sum": lambda dim: of_table(torch.sum if dim == "all" else lambda a: torch.sum(a, int(dim))),
+    "softmax": softmax,
+    "cumsum": lambda: of_table(lambda a: torch.cumsum(a, -1)),
+    "index_rows": index_rows,
+    "index_mask": index_mask,
+    "einsum_batch": lambda: einsum("bij,bjk->bik", (64, 128, 128), (64, 128, 128)),
+    "einsum_chain": lambda: einsum("bn,anm,bm->ba", (512, 64), (64, 64, 64), (512, 64)),
 }
 
 

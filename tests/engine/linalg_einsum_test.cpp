@@ -13,7 +13,7 @@ namespace {
 
 std::string error_of(const List& operands, std::string_view equation) {
   try {
-    gradwire::einsum(operands, equation);
+    gradwire::einsum(equation, operands);
   } catch (const Error& e) {
     CHECK(e.op() == "einsum");
     return e.message();
@@ -42,23 +42,23 @@ TEST_CASE("einsum reads every kind of equation", "[linalg][J20]") {
   Engine e;
   const Tensor a = e.doubles({2, 3}, {1, 2, 3, 4, 5, 6}), b = e.doubles({3, 2}, {1, 0, 0, 1, 1, 1}),
                square = e.doubles({2, 2}, {1, 2, 3, 4}), v = e.doubles({3}, {1, 10, 100});
-  CHECK(values(gradwire::einsum<Tensor>({a, b}, "ij,jk->ik")) == Values{4, 5, 10, 11});
-  CHECK(values(gradwire::einsum<Tensor>({a, b}, "ij,jk")) == Values{4, 5, 10, 11});
-  CHECK(values(gradwire::einsum<Tensor>({a, b}, " i j , j k -> k i ")) == Values{4, 10, 5, 11});
-  CHECK(values(gradwire::einsum(a, "ba")) == Values{1, 4, 2, 5, 3, 6});
-  CHECK(values(gradwire::einsum(a, "aB")) == Values{1, 4, 2, 5, 3, 6});
-  CHECK(values(gradwire::einsum(a, "ij->")) == Values{21});
-  CHECK(values(gradwire::einsum(a, "...->...")) == values(a));
-  CHECK(values(gradwire::einsum(a, "...i->i")) == Values{5, 7, 9});
-  CHECK(values(gradwire::einsum(square, "ii")) == Values{5});
-  CHECK(values(gradwire::einsum(square, "ii->i")) == Values{1, 4});
-  CHECK(values(gradwire::einsum<Tensor>({a, v}, "ij,j->ij")) == Values{1, 20, 300, 4, 50, 600});
-  CHECK(values(gradwire::einsum<Tensor>({a, v, v}, "ij,j,j->i")) == Values{30201, 60504});
-  CHECK(shape_of(gradwire::einsum<Tensor>(
-            {e.cx.full(Shape{5, 1, 2, 3}, 1, DType::float64), e.cx.full(Shape{4, 3, 2}, 1, DType::float64)},
-            "...ij,...jk")) == Sizes{5, 4, 2, 2});
+  CHECK(values(gradwire::einsum<Tensor>("ij,jk->ik", {a, b})) == Values{4, 5, 10, 11});
+  CHECK(values(gradwire::einsum<Tensor>("ij,jk", {a, b})) == Values{4, 5, 10, 11});
+  CHECK(values(gradwire::einsum<Tensor>(" i j , j k -> k i ", {a, b})) == Values{4, 10, 5, 11});
+  CHECK(values(gradwire::einsum("ba", a)) == Values{1, 4, 2, 5, 3, 6});
+  CHECK(values(gradwire::einsum("aB", a)) == Values{1, 4, 2, 5, 3, 6});
+  CHECK(values(gradwire::einsum("ij->", a)) == Values{21});
+  CHECK(values(gradwire::einsum("...->...", a)) == values(a));
+  CHECK(values(gradwire::einsum("...i->i", a)) == Values{5, 7, 9});
+  CHECK(values(gradwire::einsum("ii", square)) == Values{5});
+  CHECK(values(gradwire::einsum("ii->i", square)) == Values{1, 4});
+  CHECK(values(gradwire::einsum<Tensor>("ij,j->ij", {a, v})) == Values{1, 20, 300, 4, 50, 600});
+  CHECK(values(gradwire::einsum<Tensor>("ij,j,j->i", {a, v, v})) == Values{30201, 60504});
+  const Tensor batches = e.cx.full(Shape{5, 1, 2, 3}, 1, DType::float64),
+               others = e.cx.full(Shape{4, 3, 2}, 1, DType::float64);
+  CHECK(shape_of(gradwire::einsum<Tensor>("...ij,...jk", {batches, others})) == Sizes{5, 4, 2, 2});
   // A diagonal and a transposed operand are views.
-  const Tensor d = gradwire::einsum(square, "ii->i"), t = gradwire::einsum(a, "ij->ji");
+  const Tensor d = gradwire::einsum("ii->i", square), t = gradwire::einsum("ij->ji", a);
   CHECK(d->storage == square->storage);
   CHECK(t->storage == a->storage);
 }
@@ -66,10 +66,10 @@ TEST_CASE("einsum reads every kind of equation", "[linalg][J20]") {
 TEST_CASE("einsum sums a single operand as sum does, and keeps the dtype of a product", "[linalg][A23]") {
   Engine e;
   const Tensor t = e.cx.full(Shape{2, 3}, 1, DType::int8);
-  CHECK(gradwire::einsum(t, "ij->i").dtype() == DType::int64);
-  CHECK(gradwire::einsum<Tensor>({t, t}, "ij,kj->ik").dtype() == DType::int8);
-  CHECK(gradwire::einsum<Tensor>({t, t}, "ij,kl->ik").dtype() == DType::int64);  // j and l are summed alone
-  CHECK(values(gradwire::einsum<Tensor>({t, t}, "ij,kl->ik")) == Values{9, 9, 9, 9});
+  CHECK(gradwire::einsum("ij->i", t).dtype() == DType::int64);
+  CHECK(gradwire::einsum<Tensor>("ij,kj->ik", {t, t}).dtype() == DType::int8);
+  CHECK(gradwire::einsum<Tensor>("ij,kl->ik", {t, t}).dtype() == DType::int64);  // j and l are summed alone
+  CHECK(values(gradwire::einsum<Tensor>("ij,kl->ik", {t, t})) == Values{9, 9, 9, 9});
 }
 
 TEST_CASE("An equation that does not fit is refused in PyTorch's words", "[linalg][L31]") {
@@ -105,7 +105,7 @@ TEST_CASE("A long list of operands, a long equation or a rank too high is refuse
   Engine e({.bytes = 1 << 20});
   const Tensor s = e.cx.full({}, 2, DType::float64);
   const List few(64, s), many(65, s);
-  CHECK(values(gradwire::einsum(few, std::string(63, ','))) == Values{0x1p64});
+  CHECK(values(gradwire::einsum(std::string(63, ','), few)) == Values{0x1p64});
   CHECK(error_of(many, std::string(64, ',')) == "einsum(): takes at most 64 operands but got 65");
   CHECK(error_of({s}, std::string(100'000, 'a')).starts_with("einsum(): the number of subscripts in the equation "));
   CHECK(error_of({s}, std::string(100'000, ',')).starts_with("einsum(): fewer operands"));
@@ -119,12 +119,28 @@ TEST_CASE("The order of products does not make an intermediate result larger tha
   Engine e({.bytes = 1 << 20});
   const Tensor a = e.cx.full(Shape{1000, 2}, 1, DType::float64), c = e.cx.full(Shape{1000, 2}, 1, DType::float64),
                x = e.cx.full(Shape{1000}, 1, DType::float64);
-  CHECK(values(gradwire::einsum<Tensor>({a, c, x, x}, "ip,jq,i,j->pq")) == Values(4, 1e6));
+  CHECK(values(gradwire::einsum<Tensor>("ip,jq,i,j->pq", {a, c, x, x})) == Values(4, 1e6));
   // What one operand alone has is summed before anything grows.
   const Tensor w = e.cx.full(Shape{100, 100}, 1, DType::float64);
-  CHECK(values(gradwire::einsum<Tensor>({w, w}, "ij,kl->")) == Values{1e8});
+  CHECK(values(gradwire::einsum<Tensor>("ij,kl->", {w, w})) == Values{1e8});
   // A pair that shares what nobody else wants goes first.
   const std::vector<Labels> terms = {{0, 1}, {2, 3}, {1, 2}};
   const int64_t sizes[contraction::kLabels] = {10, 100, 100, 10};
   CHECK(contraction::best_pair(terms, {0, 3}, sizes) != std::pair<size_t, size_t>{0, 1});
+}
+
+TEST_CASE("einsum takes its operands one by one or as a list, with the equation first or by name", "[linalg][B32]") {
+  Engine e;
+  const Tensor a = e.doubles({2}, {1, 2}), b = e.doubles({2}, {10, 100});
+  const List both = {a, b};
+  const Bound equation(std::string_view("i,i")), list{std::span<const Tensor>(both)};
+  const std::vector<std::vector<Bound>> positional = {{equation, a, b}, {equation, list}, {a, b}, {list}, {equation}};
+  for (size_t k = 0; k < positional.size(); ++k) {
+    std::vector<std::pair<std::string_view, Bound>> named;
+    if (k == 2 || k == 3) named.emplace_back("equation", equation);
+    if (k == 4) named.emplace_back("operands", list);
+    BoundCall call;
+    bind("einsum", positional[k], named, call);
+    CHECK(values(engine::call(e.cx, call.id, {call.args, static_cast<size_t>(call.count)}).at[0]) == Values{210});
+  }
 }
