@@ -7,8 +7,8 @@ namespace gradwire::property {
 
 std::vector<const Row*> all_rows() {
   std::vector<const Row*> all;
-  for (const std::span<const Row> family :
-       {kPointwise, kCompare, kReduce, kScan, kViews, kJoin, kIndexing, kPicking, kLinear, kCreation, kCopies}) {
+  for (const std::span<const Row> family : {kPointwise, kCurves, kCompare, kReduce, kExtremes, kScan, kViews, kJoin,
+                                            kIndexing, kPicking, kLinear, kCreation, kCopies}) {
     for (const Row& r : family) all.push_back(&r);
   }
   return all;

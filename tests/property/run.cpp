@@ -389,7 +389,8 @@ Rows known_rows(int& skipped) {
   Rows rows;
   skipped = 0;
   for (const Row* r : all_rows()) {
-    const std::string form = std::string(r->name) + "_";
+    std::string form = r->name;
+    form.insert(std::min(form.find('.'), form.size()), "_");
     const bool inplace =
         r->only_inplace ? engine::find_op(r->name) != nullptr : r->inplace && engine::find_op(form) != nullptr;
     if (!engine::find_op(r->name)) {
