@@ -89,6 +89,19 @@ constexpr Row kRows[] = {
      .draw = draw_softmax,
      .eval = log_softmax,
      .saves = kResult},
+    {.name = "softmax", .params = "self, dim, *, dtype", .draw = draw_softmax, .eval = softmax, .saves = kResult},
+    {.name = "cumsum",
+     .params = "self, dim, *, dtype",
+     .draw = draw_scan,
+     .eval = cumsum,
+     .inplace = true,
+     .saves = kNothing},
+    {.name = "cumprod",
+     .params = "self, dim, *, dtype",
+     .draw = draw_cumprod,
+     .eval = cumprod,
+     .inplace = true,
+     .weight = 1},
 };
 
 }  // namespace
