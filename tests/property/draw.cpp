@@ -178,7 +178,10 @@ void name_some(Draw& d, Step& s) {
   const size_t only = keyword_only_from(*s.row);
   size_t from = s.args.size();
   if (d.dice.chance(20)) from = static_cast<size_t>(d.dice.below(static_cast<int64_t>(s.args.size()) + 1));
-  for (size_t i = 0; i < s.args.size(); ++i) s.args[i].named = i >= std::min(from, only);
+  for (size_t i = 0; i < s.args.size(); ++i) {
+    if (s.args[i].kind == Arg::dtype) from = std::min(from, i);  // a text by position is a tensor's name
+    s.args[i].named = i >= std::min(from, only);
+  }
 }
 
 // One more operator, or nothing if what was drawn does not fit.

@@ -68,6 +68,7 @@ void check_writable(const Step& step, const Args& args, const Array& self) {
   if (self.store->saved) throw Redraw{"backward needs what is there"};
   if (self.store->leaf && !self.detached) throw Redraw{"a leaf"};
   if (self.multi_view && self.requires_grad()) throw Redraw{"one of several views"};
+  if (step.row->no_grad && self.requires_grad()) throw Redraw{"history of what is gone"};
   if (!recorded(step, args) || !is_floating(self.dtype)) return;
   for (size_t i = 1; i < step.args.size(); ++i) {
     // What it needs of itself is changed at once.

@@ -102,7 +102,7 @@ Num power(DType t, const Num& a, const Num& b) {
     for (int64_t k = 0; k < b.i; ++k) p *= static_cast<uint64_t>(a.i);
     return whole(t, static_cast<int64_t>(p));
   }
-  const double y = std::pow(a.v, b.v);
+  const double y = b.v == 2 ? a.v * a.v : std::pow(a.v, b.v);
   if (!std::isfinite(y) || !std::isfinite(a.v) || !std::isfinite(b.v)) throw Redraw{"a power that is no number"};
   if (a.v == 0 && (a.e > 0 || a.d != 0 || b.v <= 0)) throw Redraw{"a power of zero"};
   if (a.v < 0 && (b.e > 0 || b.d != 0)) throw Redraw{"a power of less than zero"};
@@ -169,7 +169,7 @@ std::vector<Array> clamp(const Args& a) {
   const std::vector<Num> n = x.at(shape, t), l = low.at(shape, t), h = high.at(shape, t);
   std::vector<Num> out;
   for (size_t i = 0; i < n.size(); ++i) {
-    if (order(l[i], h[i], t) == 1) throw Redraw{"bounds that cross"};
+    if (order(l[i], h[i], t) >= 0) throw Redraw{"bounds that cross or meet"};
     out.push_back(bounded(bounded(n[i], l[i], true), h[i], false));
   }
   return {fresh(t, shape, std::move(out))};

@@ -130,11 +130,12 @@ bool draw_joined(Draw& d, bool same) {
 bool draw_cat(Draw& d) { return draw_joined(d, false); }
 bool draw_stack(Draw& d) { return draw_joined(d, true); }
 
+// Into a few parts, so that programs do not fill with them.
+bool small_ends(const Array& a) {
+  return !a.shape.empty() && a.shape.front() > 0 && a.shape.front() <= 5 && a.shape.back() <= 5;
+}
 bool draw_split(Draw& d) {
-  if (!d.array(0, [](const Array& a) {
-        return !a.shape.empty() && a.shape.front() > 0 && a.shape.front() <= 5 && a.shape.back() <= 5;
-      }))
-    return false;
+  if (!d.array(0, small_ends)) return false;
   d.set(1, Arg::of(Scalar(d.dice.between(1, 3))));
   if (d.dice.chance(50)) d.set(2, Arg::of(Scalar(d.dice.chance(50) ? 0 : -1)));
   return true;
@@ -149,9 +150,8 @@ bool draw_split_sizes(Draw& d) {
   return true;
 }
 bool draw_unbind(Draw& d) {
-  if (!draw_split(d)) return false;
-  std::swap(d.args[1], d.args[d.args.size() - 1]);
-  d.set(1, Arg::of(Scalar(d.dice.chance(50) ? 0 : -1)));
+  if (!d.array(0, small_ends)) return false;
+  if (d.dice.chance(70)) d.set(1, Arg::of(Scalar(d.dice.chance(50) ? 0 : -1)));
   return true;
 }
 

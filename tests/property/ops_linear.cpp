@@ -205,10 +205,10 @@ bool draw_einsum(Draw& d) {
   };
   static const std::vector<Form> forms = {{"ij,jk->ik", {0, 1}, {1, 2}}, {"bij,bjk->bik", {3, 0, 1}, {3, 1, 2}},
                                           {"i,j->ij", {0}, {1}},         {"ij,ij->", {0, 1}, {0, 1}},
-                                          {"ij->ji", {0, 1}, {}},        {"ij->i", {0, 1}, {}},
-                                          {"ijk->kj", {0, 1, 2}, {}},    {"ij,j->i", {0, 1}, {1}},
+                                          {"ij->j", {0, 1}, {}},         {"ij->i", {0, 1}, {}},
+                                          {"ijk->ik", {0, 1, 2}, {}},    {"ij,j->i", {0, 1}, {1}},
                                           {"i,i->", {0}, {0}},           {"ij,kj->ik", {0, 1}, {2, 1}},
-                                          {"ji,jk->ki", {1, 0}, {1, 2}}, {"ij,ij->ij", {0, 1}, {0, 1}}};
+                                          {"ji,jk->ik", {1, 0}, {1, 2}}, {"ij,ij->ij", {0, 1}, {0, 1}}};
   const Form& f = d.dice.one_of(forms);
   if (!d.array(0, [&](const Array& a) {
         return (a.dtype == DType::float32 || a.dtype == DType::float64) && a.shape.size() == f.first.size() &&
