@@ -237,7 +237,7 @@ Program draw_program(const Rows& rows, uint64_t seed, uint64_t index, bool gradi
       size_t r = 0;
       while ((k -= rows[r].row->weight) >= 0) ++r;
       const Known& known = rows[r];
-      const bool inplace = known.row->only_inplace || (known.inplace && d.dice.chance(35));
+      const bool inplace = known.row->only_inplace || (known.inplace && d.dice.chance(50));
       if (!draw_step(d, *known.row, inplace)) continue;
       --operators;
       const Step& s = d.program.steps.back();

@@ -188,7 +188,13 @@ class Runner {
     for (size_t v = 0; v < env_.size(); ++v) {
       if (auto f = compare(v, "at the end")) return f;
     }
-    return program_.gradients ? gradients() : std::nullopt;
+    if (program_.gradients) {
+      if (auto f = gradients()) return f;
+    }
+    tensors_.clear();
+    if (cx_.bytes_used() == 0 && cx_.nodes() == 0) return std::nullopt;
+    return failure(std::to_string(cx_.bytes_used()) + " bytes and " + std::to_string(cx_.nodes()) +
+                   " nodes are left when all tensors are gone");
   }
 
  private:
@@ -205,6 +211,9 @@ class Runner {
     const uint32_t born = born_.emplace(env_[v].version, version - want).first->second;
     if (d.empty() && version != want + born)
       d = "version " + std::to_string(version) + ", expected " + std::to_string(want + born);
+    if (d.empty() && tensors_[v].requires_grad() != env_[v].requires_grad())
+      d = std::string("requires_grad is ") +
+          (env_[v].requires_grad() ? "False, expected True" : "True, expected False");
     if (d.empty()) return std::nullopt;
     return failure("v" + std::to_string(v) + (*when ? std::string(" ") + when : "") + ": " + d);
   }
