@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <stdexcept>
 
 #include "tests/property/rows.h"
 
@@ -12,13 +11,6 @@ std::vector<const Row*> all_rows() {
     for (const Row& r : family) all.push_back(&r);
   }
   return all;
-}
-
-const Row& row_of(std::string_view name) {
-  for (const Row* r : all_rows()) {
-    if (r->name == name) return *r;
-  }
-  throw std::invalid_argument("no row " + std::string(name));
 }
 
 std::vector<std::string> names_of(const Row& row) {
