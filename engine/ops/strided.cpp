@@ -94,7 +94,8 @@ constexpr OpDef kRows[] = {
           return out;
         },
         .vjp = [](const Vjp& g) -> Grads {
-          return {{as_strided(gradwire::contiguous(g.dout()), Ints(g.ints(2)), Ints(g.ints(3)), g.integer(4))}};
+          const Tensor dout = gradwire::contiguous(g.dout());  // which may be a view, with an offset of its own
+          return {{as_strided(dout, Ints(g.ints(2)), Ints(g.ints(3)), dout->offset + g.integer(4))}};
         },
         .examples = {{"[1., 2.]; (4); (2); (2); 1", "[0., 1., 0., 2.]"}},
         .samples = {"f(2, 2); (2, 3); (2, 2); (3, 1); 1", "f(3, 2); (4); (3, 2); (1, 1); 0"},
@@ -125,7 +126,7 @@ constexpr OpDef kRows[] = {
           if (g.needs(0))
             d.at[0] =
                 as_strided_scatter(dout, g.cx.full({}, 0, dout.dtype()), Ints(g.ints(2)), Ints(g.ints(3)), offset);
-          if (g.needs(1)) d.at[1] = as_strided(dout, Ints(g.ints(2)), Ints(g.ints(3)), offset);
+          if (g.needs(1)) d.at[1] = as_strided(dout, Ints(g.ints(2)), Ints(g.ints(3)), dout->offset + offset);
           return d;
         },
         .examples = {{"[1., 2., 3., 4.]; [8., 9.]; (2); (2); 1", "[1., 8., 3., 9.]"}},

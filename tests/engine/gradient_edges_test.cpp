@@ -24,4 +24,12 @@ TEST_CASE("Writing what requires grad into integers or bool records nothing", "[
   }
 }
 
+TEST_CASE("What was written through a view has its gradient also where the gradient that comes is a view", "[D34]") {
+  Engine e;
+  const Tensor src = e.leaf({2}, {1, 2}), base = mul(e.doubles({4}, {0, 0, 0, 0}), 1);
+  copy_(index(base, {Slice{1, 3}}), src);
+  const Tensor w = e.doubles({2, 4}, {9, 9, 9, 9, 1, 2, 3, 4});
+  CHECK(values(grad({base}, {src}, {{index(w, {1})}})[0]) == Values{2, 3});
+}
+
 }  // namespace gradwire::engine

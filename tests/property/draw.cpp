@@ -178,7 +178,10 @@ void name_some(Draw& d, Step& s) {
   const size_t only = keyword_only_from(*s.row);
   size_t from = s.args.size();
   if (d.dice.chance(20)) from = static_cast<size_t>(d.dice.below(static_cast<int64_t>(s.args.size()) + 1));
-  for (size_t i = 0; i < s.args.size(); ++i) s.args[i].named = i >= std::min(from, only);
+  for (size_t i = 0; i < s.args.size(); ++i) {
+    if (s.args[i].kind == Arg::dtype) from = std::min(from, i);  // a text by position is a tensor's name
+    s.args[i].named = i >= std::min(from, only);
+  }
 }
 
 // One more operator, or nothing if what was drawn does not fit.
@@ -234,7 +237,7 @@ Program draw_program(const Rows& rows, uint64_t seed, uint64_t index, bool gradi
       size_t r = 0;
       while ((k -= rows[r].row->weight) >= 0) ++r;
       const Known& known = rows[r];
-      const bool inplace = known.row->only_inplace || (known.inplace && d.dice.chance(35));
+      const bool inplace = known.row->only_inplace || (known.inplace && d.dice.chance(50));
       if (!draw_step(d, *known.row, inplace)) continue;
       --operators;
       const Step& s = d.program.steps.back();

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <stdexcept>
 
 #include "tests/property/rows.h"
 
@@ -7,18 +6,11 @@ namespace gradwire::property {
 
 std::vector<const Row*> all_rows() {
   std::vector<const Row*> all;
-  for (const std::span<const Row> family :
-       {kPointwise, kCompare, kReduce, kScan, kViews, kJoin, kIndexing, kPicking, kLinear, kCreation, kCopies}) {
+  for (const std::span<const Row> family : {kPointwise, kCurves, kCompare, kReduce, kExtremes, kScan, kViews, kJoin,
+                                            kIndexing, kPicking, kLinear, kCreation, kCopies}) {
     for (const Row& r : family) all.push_back(&r);
   }
   return all;
-}
-
-const Row& row_of(std::string_view name) {
-  for (const Row* r : all_rows()) {
-    if (r->name == name) return *r;
-  }
-  throw std::invalid_argument("no row " + std::string(name));
 }
 
 std::vector<std::string> names_of(const Row& row) {
@@ -68,6 +60,7 @@ void check_writable(const Step& step, const Args& args, const Array& self) {
   if (self.store->saved) throw Redraw{"backward needs what is there"};
   if (self.store->leaf && !self.detached) throw Redraw{"a leaf"};
   if (self.multi_view && self.requires_grad()) throw Redraw{"one of several views"};
+  if (step.row->no_grad && self.requires_grad()) throw Redraw{"history of what is gone"};
   if (!recorded(step, args) || !is_floating(self.dtype)) return;
   for (size_t i = 1; i < step.args.size(); ++i) {
     // What it needs of itself is changed at once.

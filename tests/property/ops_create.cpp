@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tests/property/draw.h"
 
 // New tensors, and copies.
@@ -22,6 +24,47 @@ std::vector<Array> full(const Args& a) {
 template <int Value> std::vector<Array> filled_like(const Args& a) {
   const DType t = a.dtype(1, a.array(0).dtype);
   return {fresh(t, a.array(0).shape, number(Scalar(Value), t))};
+}
+
+std::vector<Array> sequence(double start, double end, double step, DType t) {
+  const double length = std::ceil((end - start) / step);
+  if (step == 0 || !(length >= 0)) throw Redraw{"no sequence"};
+  std::vector<Num> out;
+  for (int64_t k = 0; k < static_cast<int64_t>(length); ++k) {
+    const double v = start + static_cast<double>(k) * step;
+    out.push_back(is_floating(t) ? real(t, v, v == 0 ? 0 : 2 * unit(t) * std::abs(v))
+                                 : whole(t, static_cast<int64_t>(v)));
+  }
+  const auto n = static_cast<int64_t>(out.size());
+  return {fresh(t, {n}, std::move(out))};
+}
+std::vector<Array> arange(const Args& a) {
+  const Scalar end = a.scalar(0);
+  return sequence(0, end.real(), 1, a.dtype(1, end.kind == Category::floating ? DType::float32 : DType::int64));
+}
+std::vector<Array> arange_start(const Args& a) {
+  const Scalar start = a.scalar(0), end = a.scalar(1), step = a.has(2) ? a.scalar(2) : Scalar(1);
+  bool floats = false;
+  for (const Scalar& s : {start, end, step}) floats = floats || s.kind == Category::floating;
+  return sequence(start.real(), end.real(), step.real(), a.dtype(3, floats ? DType::float32 : DType::int64));
+}
+std::vector<Array> linspace(const Args& a) {
+  const DType t = a.dtype(3, DType::float32);
+  const double start = a.scalar(0).real(), end = a.scalar(1).real();
+  const int64_t n = a.integer(2);
+  std::vector<Num> out;
+  for (int64_t k = 0; k < n; ++k) {
+    const double v = n == 1 ? start : start + (end - start) * static_cast<double>(k) / static_cast<double>(n - 1);
+    out.push_back(real(t, v, 4 * unit(t) * (std::abs(start) + std::abs(end))));
+  }
+  return {fresh(t, {n}, std::move(out))};
+}
+std::vector<Array> eye(const Args& a) {
+  const int64_t n = a.integer(0), m = a.has(1) ? a.integer(1) : n;
+  const DType t = a.dtype(2, DType::float32);
+  std::vector<Num> out;
+  for (int64_t i = 0; i < n * m; ++i) out.push_back(number(Scalar(int64_t{i / m == i % m}), t));
+  return {fresh(t, {n, m}, std::move(out))};
 }
 
 // ---- copies ----
@@ -83,6 +126,44 @@ bool draw_full(Draw& d) {
   if (d.program.gradients || d.dice.chance(70)) d.set(2, Arg::of(t));
   return true;
 }
+// Sequences of numbers that every dtype holds.
+DType sequence_type(Draw& d) {
+  if (d.program.gradients) return DType::float64;
+  const DType types[] = {DType::int8, DType::int16, DType::int32, DType::int64, DType::float32, DType::float64};
+  return types[d.dice.below(6)];
+}
+bool draw_arange(Draw& d) {
+  const DType t = sequence_type(d);
+  d.set(0, Arg::of(is_floating(t) && d.dice.chance(50) ? Scalar(static_cast<double>(d.dice.between(0, 12)) / 2)
+                                                       : Scalar(d.dice.between(0, 9))));
+  if (d.program.gradients || d.dice.chance(60)) d.set(1, Arg::of(t));
+  return true;
+}
+bool draw_arange_start(Draw& d) {
+  const DType t = sequence_type(d);
+  const int64_t start = d.dice.between(-4, 4), step = d.dice.chance(70) ? d.dice.between(1, 3) : -d.dice.between(1, 3);
+  const int64_t end = start + step * d.dice.between(0, 6);
+  const bool halves = is_floating(t) && d.dice.chance(50);
+  const auto s = [&](int64_t x) { return halves ? Scalar(static_cast<double>(x) / 2) : Scalar(x); };
+  d.set(0, Arg::of(s(start))), d.set(1, Arg::of(s(end)));
+  if (step != 1 || halves) d.set(2, Arg::of(s(step)));
+  if (d.program.gradients || d.dice.chance(60)) d.set(3, Arg::of(t));
+  return true;
+}
+bool draw_linspace(Draw& d) {
+  d.set(0, Arg::of(d.scalar(DType::float32))), d.set(1, Arg::of(d.scalar(DType::float32)));
+  d.set(2, Arg::of(Scalar(d.dice.between(0, 9))));
+  if (d.args[0].number.kind == Category::boolean || d.args[1].number.kind == Category::boolean) return false;
+  if (d.program.gradients || d.dice.chance(50))
+    d.set(3, Arg::of(d.program.gradients || d.dice.chance(50) ? DType::float64 : DType::float32));
+  return true;
+}
+bool draw_eye(Draw& d) {
+  d.set(0, Arg::of(Scalar(d.dice.between(0, 4))));
+  if (d.dice.chance(50)) d.set(1, Arg::of(Scalar(d.dice.between(0, 4))));
+  if (d.program.gradients || d.dice.chance(70)) d.set(2, Arg::of(new_type(d)));
+  return true;
+}
 bool draw_like(Draw& d) {
   if (!d.array(0)) return false;
   if (d.dice.chance(40)) d.set(1, Arg::of(new_type(d)));
@@ -138,6 +219,20 @@ constexpr Row kNew[] = {
      .eval = filled_like<1>,
      .no_grad = true,
      .weight = 1},
+    {.name = "arange", .params = "end, *, dtype", .draw = draw_arange, .eval = arange, .no_grad = true, .weight = 1},
+    {.name = "arange.start",
+     .params = "start, end, step, *, dtype",
+     .draw = draw_arange_start,
+     .eval = arange_start,
+     .no_grad = true,
+     .weight = 1},
+    {.name = "linspace",
+     .params = "start, end, steps, *, dtype",
+     .draw = draw_linspace,
+     .eval = linspace,
+     .no_grad = true,
+     .weight = 1},
+    {.name = "eye", .params = "n, m, *, dtype", .draw = draw_eye, .eval = eye, .no_grad = true, .weight = 1},
 };
 
 constexpr Row kCopy[] = {

@@ -9,38 +9,6 @@
 namespace gradwire::property {
 namespace {
 
-constexpr double kUlps = 4;  // of what is no correctly rounded operation: two are promised
-
-// ---- of two operands ----
-
-Num sum_of(DType t, const Num& a, const Num& b) {
-  if (t == DType::boolean) return whole(t, a.i | b.i);
-  if (!is_floating(t)) return whole(t, static_cast<int64_t>(static_cast<uint64_t>(a.i) + static_cast<uint64_t>(b.i)));
-  return real(t, a.v + b.v, a.e + b.e, a.d + b.d);
-}
-
-Num negative(DType t, const Num& a) {
-  if (!is_floating(t)) return whole(t, static_cast<int64_t>(0 - static_cast<uint64_t>(a.i)));
-  return real(t, -a.v, a.e, -a.d);
-}
-
-Num product(DType t, const Num& a, const Num& b) {
-  if (!is_floating(t)) return whole(t, static_cast<int64_t>(static_cast<uint64_t>(a.i) * static_cast<uint64_t>(b.i)));
-  return real(t, a.v * b.v, term(b.e, std::abs(a.v)) + term(a.e, std::abs(b.v)) + a.e * b.e,
-              term(b.d, a.v) + term(a.d, b.v));
-}
-
-Num quotient(DType t, const Num& a, const Num& b) {
-  double e = 0;
-  if (b.v == 0 && a.v != 0 && !std::isnan(a.v)) throw Redraw{"the sign of a zero"};  // which sums do not promise
-  if (a.e > 0 || b.e > 0) {
-    const double least = std::abs(b.v) - b.e;
-    if (least <= 0) throw Redraw{"division by what may be zero"};
-    e = (a.e + std::abs(a.v / b.v) * b.e) / least;
-  }
-  return real(t, a.v / b.v, e, term(a.d, 1 / b.v) - term(b.d, a.v / b.v / b.v));
-}
-
 // a + alpha * b, rounded twice, halves in float32 throughout.
 std::vector<Array> scaled(const Args& a, bool minus) {
   const Side self(a, 0), other(a, 1);
@@ -68,13 +36,6 @@ std::vector<Array> mul(const Args& a) {
   return binary(x, y, t, t, [&](const Num& p, const Num& q) { return product(t, p, q); });
 }
 
-int64_t divided(const Num& a, const Num& b, DType t, bool floor) {
-  if (b.i == 0) throw Redraw{"integer division by zero"};
-  if (b.i == -1) return negative(t, a).i;
-  const int64_t q = a.i / b.i;
-  return q - (floor && a.i % b.i != 0 && (a.i < 0) != (b.i < 0));
-}
-
 double floored(double a, double b) {
   const double rest = std::fmod(a, b), q = std::round((a - rest) / b);
   return rest != 0 && (rest < 0) != (b < 0) ? q - 1 : q;
@@ -98,20 +59,6 @@ std::vector<Array> div(const Args& a) {
   });
 }
 
-Num larger(DType t, const Num& a, const Num& b, bool least) {
-  if (!is_floating(t)) return whole(t, least ? std::min(a.i, b.i) : std::max(a.i, b.i));
-  if (std::isnan(a.v)) return a;
-  if (std::isnan(b.v)) return b;
-  Num n = (a.v < b.v) == least ? a : b;
-  const double e = a.e + b.e;
-  if (a.v == b.v) n.d = (a.d + b.d) / 2;
-  if (e > 0 && std::abs(a.v - b.v) <= 2 * e) {
-    if (a.d != b.d) throw Redraw{"a kink"};
-    n.e = std::max(a.e, b.e);
-  }
-  return n;
-}
-
 template <bool Least> std::vector<Array> extreme(const Args& a) {
   const Side x(a, 0), y(a, 1);
   const DType t = promoted({x, y});
@@ -132,29 +79,6 @@ std::vector<Array> where(const Args& a) {
 
 // ---- of one ----
 
-// f(value) with derivative slope(value, f(value)); what f's result may be off by for x's bound is at most `steep` times
-// that bound.
-template <class F, class S> std::vector<Array> smooth(const Args& a, F f, S slope, double ulps = kUlps) {
-  const Array& x = a.array(0);
-  const DType t = is_floating(x.dtype) ? x.dtype : DType::float32;
-  return unary(x, t, t, [&](const Num& n) {
-    const double y = f(n.v);
-    if (!std::isfinite(y)) {
-      if (n.e > 0) throw Redraw{"a bound around an infinity"};
-      return real(t, y);
-    }
-    // The slope at the far ends of the bound, where it is steepest for what is drawn here.
-    double steep = 0;
-    if (n.e > 0) {
-      for (const double at : {n.v - n.e, n.v, n.v + n.e}) steep = std::max(steep, std::abs(slope(at, f(at))));
-      if (!std::isfinite(steep)) throw Redraw{"an infinite slope"};
-    }
-    const double own = ulps * 2 * unit(t) * std::abs(y);
-    const double d = n.d == 0 ? 0 : n.d * slope(n.v, y);
-    return real(t, y, term(n.e, 1.01 * steep) + own, d);
-  });
-}
-
 std::vector<Array> neg(const Args& a) {
   const Array& x = a.array(0);
   if (x.dtype == DType::boolean) throw Redraw{"minus of bool"};
@@ -163,12 +87,12 @@ std::vector<Array> neg(const Args& a) {
 
 std::vector<Array> exp(const Args& a) {
   return smooth(
-      a, [](double x) { return std::exp(x); }, [](double, double y) { return y; });
+      a.array(0), [](double x) { return std::exp(x); }, [](double, double y) { return y; });
 }
 
 std::vector<Array> log(const Args& a) {
   return smooth(
-      a, [](double x) { return std::log(x); }, [](double x, double) { return 1 / x; });
+      a.array(0), [](double x) { return std::log(x); }, [](double x, double) { return 1 / x; });
 }
 
 std::vector<Array> relu(const Args& a) {
@@ -188,13 +112,6 @@ std::vector<Array> relu(const Args& a) {
 // ---- arguments ----
 
 bool any(const Array&) { return true; }
-bool numbers(const Array& a) { return a.dtype != DType::boolean; }
-bool nonzero(const Array& a, double least) {
-  const std::vector<Num> all = elements(a);
-  return std::all_of(all.begin(), all.end(),
-                     [&](const Num& n) { return is_floating(a.dtype) ? std::abs(n.v) - n.e >= least : n.i != 0; });
-}
-
 bool two(Draw& d, const Draw::Fits& first, const Draw::Fits& second, bool tensors = false) {
   if (!d.array(0, first)) return false;
   const Array& self = d.at(0);
@@ -234,12 +151,6 @@ bool draw_where(Draw& d) {
   d.set(2, d.dice.chance(25) ? Arg::of(d.scalar(d.at(1).dtype)) : Arg::of_var(other));
   if (d.dice.chance(30)) std::swap(d.args[1], d.args[2]);
   return true;
-}
-bool within(const Array& a, double low, double high) {
-  const std::vector<Num> all = elements(a);
-  return !is_floating(a.dtype) || std::all_of(all.begin(), all.end(), [&](const Num& n) {
-    return !std::isfinite(n.v) || (n.v - n.e >= low && n.v + n.e <= high);
-  });
 }
 bool draw_number(Draw& d) { return d.array(0, numbers); }
 bool draw_exp(Draw& d) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "tests/property/draw.h"
+#include "tests/property/pointwise.h"
 #include "tests/property/sums.h"
 
 // What works along one dim and keeps it.
@@ -9,49 +10,57 @@
 namespace gradwire::property {
 namespace {
 
-// f of each line along the dim, in its order.
-template <class F> Array along(const Array& x, int64_t dim, DType compute, DType result, F f) {
-  const std::vector<Num> all = elements(x, compute);
-  const Groups g = groups(x.shape, {dim}, false);
-  std::vector<Num> out(all.size());
-  for (const std::vector<size_t>& members : g.members) {
-    std::vector<Num> line;
-    for (const size_t i : members) line.push_back(all[i]);
-    if (line.empty()) continue;
-    const std::vector<Num> made = f(line);
-    for (size_t k = 0; k < members.size(); ++k) out[members[k]] = made[k];
-  }
-  return fresh(result, x.shape, std::move(out));
-}
-
-// The logarithm of a line's sum of exponentials, before it is rounded to any dtype.
-struct Lse {
-  double v = 0, e = 0, d = 0;
-  explicit Lse(DType t, const std::vector<Num>& line) {
-    double top = -HUGE_VAL, most = 0, sum = 0;
-    for (const Num& n : line) {
-      if (!std::isfinite(n.v)) throw Redraw{"infinities under a softmax"};
-      top = std::max(top, n.v), most = std::max(most, n.e);
-    }
-    for (const Num& n : line) sum += std::exp(n.v - top);
-    for (const Num& n : line) d += term(n.d, std::exp(n.v - top) / sum);
-    v = top + std::log(sum);
-    e = most + 8 * unit(t) * (static_cast<double>(line.size()) + std::abs(top) + std::log(sum));
-  }
-};
-
 std::vector<Array> log_softmax(const Args& a) {
   const Array& x = a.array(0);
   const DType t = a.dtype(2, x.dtype);
   if (!is_floating(t)) throw Redraw{"a softmax of integers"};
   return {along(x, a.integer(1), t, t, [&](const std::vector<Num>& line) {
-    const Lse l(t, line);
+    const Total l = log_sum_exp(t, line);
     std::vector<Num> out;
     for (const Num& n : line)
       out.push_back(real(t, n.v - l.v, n.e + l.e + 8 * unit(t) * (std::abs(n.v) + std::abs(n.v - l.v)), n.d - l.d));
     return out;
   })};
 }
+
+std::vector<Array> softmax(const Args& a) {
+  const Array& x = a.array(0);
+  const DType t = a.dtype(2, x.dtype);
+  if (!is_floating(t)) throw Redraw{"a softmax of integers"};
+  return {along(x, a.integer(1), t, t, [&](const std::vector<Num>& line) {
+    const Total l = log_sum_exp(t, line);
+    std::vector<Num> out;
+    for (const Num& n : line) {
+      const double y = std::exp(n.v - l.v);
+      const double off = n.e + l.e + 8 * unit(t) * (2 + std::abs(n.v) + std::abs(n.v - l.v));
+      out.push_back(real(t, y, 1.1 * y * off, y * (n.d - l.d)));
+    }
+    return out;
+  })};
+}
+
+// A result for each prefix of a line.
+template <class F> std::vector<Array> scan(const Args& a, F f) {
+  const Array& x = a.array(0);
+  const DType t = a.dtype(2, is_floating(x.dtype) ? x.dtype : DType::int64);
+  return {along(x, a.integer(1), t, t, [&](const std::vector<Num>& line) {
+    std::vector<Num> out, some;
+    for (const Num& n : line) some.push_back(n), out.push_back(f(t, some));
+    return out;
+  })};
+}
+std::vector<Array> cumsum(const Args& a) {
+  return scan(a, [](DType t, const std::vector<Num>& some) {
+    if (is_floating(t)) {
+      const Total s = total(t, some);
+      return real(t, s.v, s.e, s.d);
+    }
+    uint64_t s = 0;
+    for (const Num& n : some) s += static_cast<uint64_t>(n.i);
+    return whole(t, static_cast<int64_t>(s));
+  });
+}
+std::vector<Array> cumprod(const Args& a) { return scan(a, product_of); }
 
 bool draw_softmax(Draw& d) {
   const bool gradients = d.program.gradients;
@@ -66,12 +75,33 @@ bool draw_softmax(Draw& d) {
   return true;
 }
 
+bool draw_scan(Draw& d) {
+  if (!d.array(0, [](const Array& a) { return finite(a) && within(a, -100, 100); })) return false;
+  d.set(1, Arg::of(Scalar(d.dim(d.at(0).ndim()))));
+  if (!d.program.gradients && d.dice.chance(15)) d.set(2, Arg::of(d.float_type()));
+  return true;
+}
+bool draw_cumprod(Draw& d) { return draw_scan(d) && within(d.at(0), -4, 4); }
+
 constexpr Row kRows[] = {
     {.name = "log_softmax",
      .params = "self, dim, *, dtype",
      .draw = draw_softmax,
      .eval = log_softmax,
      .saves = kResult},
+    {.name = "softmax", .params = "self, dim, *, dtype", .draw = draw_softmax, .eval = softmax, .saves = kResult},
+    {.name = "cumsum",
+     .params = "self, dim, *, dtype",
+     .draw = draw_scan,
+     .eval = cumsum,
+     .inplace = true,
+     .saves = kNothing},
+    {.name = "cumprod",
+     .params = "self, dim, *, dtype",
+     .draw = draw_cumprod,
+     .eval = cumprod,
+     .inplace = true,
+     .weight = 1},
 };
 
 }  // namespace

@@ -76,6 +76,117 @@ std::vector<Array> as_strided(const Args& a) {
   return {v};
 }
 
+std::vector<Array> squeeze(const Args& a) {
+  const Array& x = a.array(0);
+  std::vector<bool> asked(x.shape.size(), !a.has(1));
+  for (const int64_t d : a.ints(1)) {
+    const int64_t at = dim_of(d, x.ndim());
+    if (x.ndim() > 0) asked[static_cast<size_t>(at)] = true;
+  }
+  Array v = alias(x, {}, {}, x.offset);
+  for (size_t d = 0; d < x.shape.size(); ++d) {
+    if (asked[d] && x.shape[d] == 1) continue;
+    v.shape.push_back(x.shape[d]), v.strides.push_back(x.strides[d]);
+  }
+  return {v};
+}
+
+std::vector<Array> unsqueeze(const Args& a) {
+  Array v = a.array(0);
+  const int64_t dim = dim_of(a.integer(1), v.ndim() + 1);
+  v.shape.insert(v.shape.begin() + dim, 1), v.strides.insert(v.strides.begin() + dim, 1);
+  return {v};
+}
+
+std::vector<Array> flatten(const Args& a) {
+  const Array& x = a.array(0);
+  if (x.shape.empty()) return {reshaped(x, {1})};
+  const int64_t first = dim_of(a.has(1) ? a.integer(1) : 0, x.ndim()),
+                last = dim_of(a.has(2) ? a.integer(2) : -1, x.ndim());
+  if (first > last) throw Redraw{"no dims to flatten"};
+  if (first == last) return {x};
+  Sizes shape(x.shape.begin(), x.shape.begin() + first);
+  shape.push_back(count(Sizes(x.shape.begin() + first, x.shape.begin() + last + 1)));
+  shape.insert(shape.end(), x.shape.begin() + last + 1, x.shape.end());
+  return {reshaped(x, shape)};
+}
+
+std::vector<Array> narrow(const Args& a) {
+  const Array& x = a.array(0);
+  const int64_t dim = dim_of(a.integer(1), x.ndim()), size = x.shape.at(static_cast<size_t>(dim));
+  const int64_t start = a.integer(2) < 0 ? a.integer(2) + size : a.integer(2);
+  if (start < 0 || a.integer(3) < 0 || start + a.integer(3) > size) throw Redraw{"outside of the dim"};
+  return {range(x, dim, start, a.integer(3))};
+}
+
+std::vector<Array> select(const Args& a) {
+  const Array& x = a.array(0);
+  const int64_t dim = dim_of(a.integer(1), x.ndim()), size = x.shape.at(static_cast<size_t>(dim));
+  const int64_t at = a.integer(2) < 0 ? a.integer(2) + size : a.integer(2);
+  if (at < 0 || at >= size) throw Redraw{"outside of the dim"};
+  return {without(x, dim, at)};
+}
+
+std::vector<Array> movedim(const Args& a) {
+  const Array& x = a.array(0);
+  const Sizes from = a.ints(1), to = a.ints(2);
+  if (from.size() != to.size()) throw Redraw{"dims without a place"};
+  if (x.ndim() == 0) return {x};
+  Sizes dims(x.shape.size(), -1);
+  std::vector<bool> moved(x.shape.size(), false);
+  for (size_t k = 0; k < from.size(); ++k) {
+    const int64_t p = dim_of(from[k], x.ndim()), q = dim_of(to[k], x.ndim());
+    if (moved[static_cast<size_t>(p)] || dims[static_cast<size_t>(q)] >= 0) throw Redraw{"a dim twice"};
+    moved[static_cast<size_t>(p)] = true, dims[static_cast<size_t>(q)] = p;
+  }
+  size_t next = 0;
+  for (int64_t& d : dims) {
+    if (d >= 0) continue;
+    while (moved[next]) ++next;
+    d = static_cast<int64_t>(next++);
+  }
+  return {ordered(x, dims)};
+}
+
+std::vector<Array> diagonal(const Args& a) {
+  const Array& x = a.array(0);
+  const int64_t offset = a.has(1) ? a.integer(1) : 0;
+  const int64_t p = dim_of(a.has(2) ? a.integer(2) : 0, x.ndim()), q = dim_of(a.has(3) ? a.integer(3) : 1, x.ndim());
+  if (p == q || x.ndim() < 2) throw Redraw{"one dim"};
+  const auto at = [](const Sizes& s, int64_t d) { return s[static_cast<size_t>(d)]; };
+  const int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
+  const int64_t length = std::max<int64_t>(0, std::min(at(x.shape, p) - down, at(x.shape, q) - right));
+  Array v = alias(x, {}, {}, x.offset + (length > 0 ? down * at(x.strides, p) + right * at(x.strides, q) : 0));
+  for (int64_t d = 0; d < x.ndim(); ++d) {
+    if (d != p && d != q) v.shape.push_back(at(x.shape, d)), v.strides.push_back(at(x.strides, d));
+  }
+  v.shape.push_back(length), v.strides.push_back(at(x.strides, p) + at(x.strides, q));
+  return {v};
+}
+
+std::vector<Array> flip(const Args& a) {
+  const Array& x = a.array(0);
+  Array v = x;
+  std::vector<bool> seen(x.shape.size(), false);
+  for (const int64_t dim : a.ints(1)) {
+    const auto d = static_cast<size_t>(dim_of(dim, x.ndim()));
+    if (x.ndim() == 0) continue;
+    if (seen[d]) throw Redraw{"a dim twice"};
+    seen[d] = true;
+    v.offset += (std::max<int64_t>(v.shape[d], 1) - 1) * v.strides[d];
+    v.strides[d] = -v.strides[d];
+  }
+  return {fresh(x.dtype, x.shape, elements(v))};
+}
+
+std::vector<Array> t(const Args& a) {
+  const Array& x = a.array(0);
+  if (x.ndim() > 2) throw Redraw{"more than two dims"};
+  Sizes dims = identity(x.ndim());
+  std::reverse(dims.begin(), dims.end());
+  return {ordered(x, dims)};
+}
+
 // ---- arguments ----
 
 // A shape of the same number of elements.
@@ -163,6 +274,80 @@ bool draw_strided(Draw& d) {
   return true;
 }
 
+bool some_dims(const Array& a) { return !a.shape.empty(); }
+
+bool draw_squeeze(Draw& d) {
+  if (!d.array(0, d.dice.chance(70) ? Draw::Fits([](const Array& a) {
+                 return std::find(a.shape.begin(), a.shape.end(), 1) != a.shape.end();
+               })
+                                    : nullptr))
+    return false;
+  const int64_t n = d.at(0).ndim();
+  if (d.dice.chance(50))
+    d.set(1, Arg::of(Scalar(d.dim(n))));
+  else if (n > 1 && d.dice.chance(30))
+    d.set(1, Arg::of(Sizes{0, -1}));
+  return true;
+}
+bool draw_unsqueeze(Draw& d) {
+  if (!d.array(0)) return false;
+  d.set(1, Arg::of(Scalar(d.dim(d.at(0).ndim() + 1))));
+  return true;
+}
+bool draw_flatten(Draw& d) {
+  if (!d.array(0)) return false;
+  if (d.dice.chance(60)) d.set(1, Arg::of(Scalar(d.dim(d.at(0).ndim()))));
+  if (d.dice.chance(40)) d.set(2, Arg::of(Scalar(d.dim(d.at(0).ndim()))));
+  return true;
+}
+bool draw_narrow(Draw& d) {
+  if (!d.array(0, some_dims)) return false;
+  const int64_t n = d.at(0).ndim(), dim = d.dim(n), size = d.at(0).shape[static_cast<size_t>(dim_of(dim, n))];
+  const int64_t start = d.dice.between(0, size);
+  d.set(1, Arg::of(Scalar(dim)));
+  d.set(2, Arg::of(Scalar(start < size && d.dice.chance(30) ? start - size : start)));
+  d.set(3, Arg::of(Scalar(d.dice.between(0, size - start))));
+  return true;
+}
+bool draw_select(Draw& d) {
+  if (!d.array(0, some_dims)) return false;
+  const int64_t n = d.at(0).ndim(), dim = d.dim(n), size = d.at(0).shape[static_cast<size_t>(dim_of(dim, n))];
+  if (size == 0) return false;
+  d.set(1, Arg::of(Scalar(dim)));
+  d.set(2, Arg::of(Scalar(d.dice.between(-size, size - 1))));
+  return true;
+}
+bool draw_movedim(Draw& d) {
+  if (!d.array(0, some_dims)) return false;
+  const int64_t n = d.at(0).ndim();
+  if (n > 1 && d.dice.chance(40)) {
+    const int64_t p = d.dice.below(n), q = (p + d.dice.between(1, n - 1)) % n;
+    d.set(1, Arg::of(Sizes{p, q})), d.set(2, Arg::of(d.dice.chance(50) ? Sizes{q, p} : Sizes{0, -1}));
+  } else {
+    d.set(1, Arg::of(Scalar(d.dim(n)))), d.set(2, Arg::of(Scalar(d.dim(n))));
+  }
+  return true;
+}
+bool draw_diagonal(Draw& d) {
+  if (!d.array(0, [](const Array& a) { return a.shape.size() >= 2; })) return false;
+  const int64_t n = d.at(0).ndim();
+  if (d.dice.chance(60)) d.set(1, Arg::of(Scalar(d.dice.between(-2, 2))));
+  if (d.dice.chance(50)) d.set(2, Arg::of(Scalar(d.dim(n)))), d.set(3, Arg::of(Scalar(d.dim(n))));
+  return true;
+}
+bool draw_flip(Draw& d) {
+  if (!d.array(0)) return false;
+  Sizes dims;
+  for (int64_t k = 0; k < d.at(0).ndim(); ++k) {
+    if (d.dice.chance(50)) dims.push_back(d.dice.chance(50) ? k : k - d.at(0).ndim());
+  }
+  d.set(1, Arg::of(dims));
+  return true;
+}
+bool draw_t(Draw& d) {
+  return d.array(0, [](const Array& a) { return a.shape.size() <= 2; });
+}
+
 constexpr Row kRows[] = {
     {.name = "view", .params = "self, size", .draw = draw_reshape, .eval = view, .saves = kNothing},
     {.name = "reshape", .params = "self, shape", .draw = draw_reshape, .eval = reshape, .saves = kNothing},
@@ -174,6 +359,23 @@ constexpr Row kRows[] = {
      .draw = draw_strided,
      .eval = as_strided,
      .saves = kNothing},
+    {.name = "squeeze", .params = "self, dim", .draw = draw_squeeze, .eval = squeeze, .saves = kNothing},
+    {.name = "unsqueeze", .params = "self, dim", .draw = draw_unsqueeze, .eval = unsqueeze, .saves = kNothing},
+    {.name = "flatten", .params = "self, start_dim, end_dim", .draw = draw_flatten, .eval = flatten, .saves = kNothing},
+    {.name = "narrow", .params = "self, dim, start, length", .draw = draw_narrow, .eval = narrow, .saves = kNothing},
+    {.name = "select", .params = "self, dim, index", .draw = draw_select, .eval = select, .saves = kNothing},
+    {.name = "movedim",
+     .params = "self, source, destination",
+     .draw = draw_movedim,
+     .eval = movedim,
+     .saves = kNothing},
+    {.name = "diagonal",
+     .params = "self, offset, dim1, dim2",
+     .draw = draw_diagonal,
+     .eval = diagonal,
+     .saves = kNothing},
+    {.name = "flip", .params = "self, dims", .draw = draw_flip, .eval = flip, .saves = kNothing},
+    {.name = "t", .params = "self", .draw = draw_t, .eval = t, .saves = kNothing},
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -42,6 +44,24 @@ class Side {
   Scalar scalar_;
 };
 
+// Formulas of numbers in dtype t.
+Num sum_of(DType t, const Num& a, const Num& b);
+Num negative(DType t, const Num& a);
+Num product(DType t, const Num& a, const Num& b);
+Num quotient(DType t, const Num& a, const Num& b);
+/// The larger, or with `least` the smaller; NaN wins, and equal ones share the derivative.
+Num larger(DType t, const Num& a, const Num& b, bool least);
+/// Integers, rounded towards zero or down.
+int64_t divided(const Num& a, const Num& b, DType t, bool floor);
+
+// What may be drawn as an argument.
+inline bool numbers(const Array& a) { return a.dtype != DType::boolean; }
+/// All elements are surely at least so far from zero.
+bool nonzero(const Array& a, double least);
+/// All finite floating elements surely lie between.
+bool within(const Array& a, double low, double high);
+bool finite(const Array& a);
+
 /// Tensors with dims decide; those without, then numbers, only where their category is higher.
 DType promoted(std::initializer_list<Side> sides);
 
@@ -57,6 +77,28 @@ template <class F> std::vector<Array> unary(const Array& x, DType compute, DType
   std::vector<Num> out;
   for (const Num& n : elements(x, compute)) out.push_back(f(n));
   return {fresh(result, x.shape, std::move(out))};
+}
+
+// f(value) with derivative slope(value, f(value)); what f's result may be off by for x's bound is at most `steep` times
+// that bound. Two ulps are promised of what is no correctly rounded operation; four are allowed.
+template <class F, class S> std::vector<Array> smooth(const Array& x, F f, S slope, double ulps = 4) {
+  const DType t = is_floating(x.dtype) ? x.dtype : DType::float32;
+  return unary(x, t, t, [&](const Num& n) {
+    const double y = f(n.v);
+    if (!std::isfinite(y)) {
+      if (n.e > 0) throw Redraw{"a bound around an infinity"};
+      return real(t, y);
+    }
+    // The slope at the far ends of the bound, where it is steepest for what is drawn here.
+    double steep = 0;
+    if (n.e > 0) {
+      for (const double at : {n.v - n.e, n.v, n.v + n.e}) steep = std::max(steep, std::abs(slope(at, f(at))));
+      if (!std::isfinite(steep)) throw Redraw{"an infinite slope"};
+    }
+    const double own = ulps * 2 * unit(t) * std::abs(y);
+    const double d = n.d == 0 ? 0 : n.d * slope(n.v, y);
+    return real(t, y, term(n.e, 1.01 * steep) + own, d);
+  });
 }
 
 }  // namespace gradwire::property

@@ -3,6 +3,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <string>
 
 #include "tests/property/run.h"
 
@@ -19,12 +21,18 @@ void check(int64_t programs, uint64_t seed, bool gradients) {
   int skipped = 0;
   const Rows rows = known_rows(skipped);
   Redraws redraws;
-  int64_t operators = 0;
+  std::map<std::string, int64_t> drawn;  // by name, in-place forms on their own
+  for (const Known& k : rows) {
+    if (!k.row->only_inplace) drawn[k.row->name] = 0;
+    if (k.inplace) drawn[std::string(k.row->name) + " in place"] = 0;
+  }
   const int64_t first = setting("GRADWIRE_FIRST", 0);
   const bool terminal = isatty(STDERR_FILENO) != 0;
   for (int64_t i = first; i < first + programs; ++i) {
     const Program p = draw_program(rows, seed, static_cast<uint64_t>(i), gradients, redraws);
-    operators += static_cast<int64_t>(p.steps.size());
+    for (const Step& s : p.steps) {
+      if (s.row) ++drawn[std::string(s.row->name) + (s.inplace && !s.row->only_inplace ? " in place" : "")];
+    }
     if (auto f = run(p)) {
       const Program small = shrunk(p, *f);
       // Catch2 would wrap the lines.
@@ -36,12 +44,17 @@ void check(int64_t programs, uint64_t seed, bool gradients) {
     if (terminal && i % 500 == 0) std::fprintf(stderr, "\r%lld programs ", static_cast<long long>(i));
   }
   if (terminal) std::fprintf(stderr, "\r");
-  UNSCOPED_INFO(rows.size() << " operators known, " << skipped << " skipped; " << operators << " lines; "
-                            << redraws.redrawn << " of " << redraws.drawn << " programs drawn again");
-  if (std::getenv("GRADWIRE_VERBOSE"))
-    std::printf("%zu operators known, %d skipped; %lld lines; %lld of %lld programs drawn again\n", rows.size(),
-                skipped, static_cast<long long>(operators), static_cast<long long>(redraws.redrawn),
-                static_cast<long long>(redraws.drawn));
+  int64_t operators = 0;
+  std::string missing;
+  for (const auto& [name, times] : drawn) {
+    operators += times;
+    if (times == 0) missing += name + "; ";
+    if (std::getenv("GRADWIRE_VERBOSE")) std::printf("%8lld %s\n", static_cast<long long>(times), name.c_str());
+  }
+  std::printf("%lld programs of %lld calls of %zu operators (%d skipped); %lld drawn again\n",
+              static_cast<long long>(programs), static_cast<long long>(operators), rows.size(), skipped,
+              static_cast<long long>(redraws.redrawn));
+  if (programs >= 1000) CHECK(missing == "");
   CHECK(redraws.redrawn * 20 <= redraws.drawn);
 }
 

@@ -26,10 +26,9 @@ struct Row {
   int weight = 2;        // how often it is drawn, against others
 };
 
-extern const std::span<const Row> kPointwise, kCompare, kReduce, kScan, kViews, kJoin, kIndexing, kPicking, kLinear,
-    kCreation, kCopies;
+extern const std::span<const Row> kPointwise, kCurves, kCompare, kReduce, kExtremes, kScan, kViews, kJoin, kIndexing,
+    kPicking, kLinear, kCreation, kCopies;
 std::vector<const Row*> all_rows();
-const Row& row_of(std::string_view name);
 std::vector<std::string> names_of(const Row& row);
 size_t keyword_only_from(const Row& row);
 

@@ -88,4 +88,43 @@ Total dot(DType t, const std::vector<Num>& x, const std::vector<Num>& y) {
   return a.end(e, d);
 }
 
+Num product_of(DType t, const std::vector<Num>& values) {
+  if (!is_floating(t)) {
+    uint64_t p = 1;
+    for (const Num& n : values) p *= static_cast<uint64_t>(n.i);
+    return whole(t, static_cast<int64_t>(p));
+  }
+  double p = 1, far = 1, d = 0;  // far: where every factor is as large as its bound lets it be
+  bool exact = true;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Num& n = values[i];
+    exact = exact && n.e == 0 && std::fma(p, n.v, -p * n.v) == 0;
+    p *= n.v, far *= std::abs(n.v) + n.e;
+    if (n.d == 0) continue;
+    double others = 1;
+    for (size_t j = 0; j < values.size(); ++j) others *= i == j ? 1 : values[j].v;
+    d += n.d * others;
+  }
+  if (!std::isfinite(p)) return real(t, p, std::isfinite(far) && far != std::abs(p) ? far : 0);
+  // The odd part of a product's factors is a factor of its odd part: what fits at the end fits on the way.
+  const int bits = t == DType::float64 ? 53 : 24;
+  if (exact && p != 0 && std::abs(p) >= std::ldexp(1.0, last_bit(p) + bits)) exact = false;
+  const double own = exact ? 0 : 2 * static_cast<double>(values.size()) * unit(t) * far;
+  return real(t, p, far - std::abs(p) + own, d);
+}
+
+Total log_sum_exp(DType t, const std::vector<Num>& values) {
+  double top = -HUGE_VAL, most = 0, sum = 0;
+  for (const Num& n : values) {
+    if (!std::isfinite(n.v)) throw Redraw{"infinities under a logarithm"};
+    top = std::max(top, n.v), most = std::max(most, n.e);
+  }
+  for (const Num& n : values) sum += std::exp(n.v - top);
+  Total r;
+  for (const Num& n : values) r.d += term(n.d, std::exp(n.v - top) / sum);
+  r.v = top + std::log(sum), r.exact = false;
+  r.e = most + 8 * unit(t) * (static_cast<double>(values.size()) + std::abs(top) + std::log(sum));
+  return r;
+}
+
 }  // namespace gradwire::property
