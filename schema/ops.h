@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 14746076250106181338ull;
-inline constexpr int kOperators = 189;
+inline constexpr uint64_t kCatalogueHash = 17687317978345630142ull;
+inline constexpr int kOperators = 190;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -190,6 +190,7 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "to.device",
     "to.other",
     "type",
+    "type.name",
     "type_as",
     "float",
     "double",
@@ -383,17 +384,18 @@ inline constexpr uint16_t grad = 174;
 inline constexpr uint16_t to_device = 175;
 inline constexpr uint16_t to_other = 176;
 inline constexpr uint16_t type = 177;
-inline constexpr uint16_t type_as = 178;
-inline constexpr uint16_t float_ = 179;
-inline constexpr uint16_t double_ = 180;
-inline constexpr uint16_t half = 181;
-inline constexpr uint16_t bfloat16_ = 182;
-inline constexpr uint16_t int_ = 183;
-inline constexpr uint16_t long_ = 184;
-inline constexpr uint16_t short_ = 185;
-inline constexpr uint16_t char_ = 186;
-inline constexpr uint16_t byte = 187;
-inline constexpr uint16_t bool_ = 188;
+inline constexpr uint16_t type_name = 178;
+inline constexpr uint16_t type_as = 179;
+inline constexpr uint16_t float_ = 180;
+inline constexpr uint16_t double_ = 181;
+inline constexpr uint16_t half = 182;
+inline constexpr uint16_t bfloat16_ = 183;
+inline constexpr uint16_t int_ = 184;
+inline constexpr uint16_t long_ = 185;
+inline constexpr uint16_t short_ = 186;
+inline constexpr uint16_t char_ = 187;
+inline constexpr uint16_t byte = 188;
+inline constexpr uint16_t bool_ = 189;
 }  // namespace op
 
 template <Handle T>
@@ -2654,6 +2656,12 @@ T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_
 }
 
 template <Handle T>
+T type(const T& self, As<T, std::string_view> dtype, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::type_name, at, args);
+}
+
+template <Handle T>
 T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::type_as, at, args);
@@ -3410,6 +3418,9 @@ class Methods {
     return gradwire::to(self(), other, o.copy, at);
   }
   T type(DType dtype, std::source_location at = std::source_location::current()) const {
+    return gradwire::type(self(), dtype, at);
+  }
+  T type(std::string_view dtype, std::source_location at = std::source_location::current()) const {
     return gradwire::type(self(), dtype, at);
   }
   T type_as(const T& other, std::source_location at = std::source_location::current()) const {
