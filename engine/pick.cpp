@@ -73,7 +73,7 @@ class Picker {
  private:
   void keep() { push(x_.shape()[dim_], x_.strides()[dim_], Tensor()), ++dim_; }
   void push(int64_t size, int64_t stride, Tensor index) {
-    shape_.push_back(size), strides_.push_back(stride);
+    shape_.push_back(size), strides_.push_back(stride), dims_.push_back(dim_);
     any_ = any_ || index;
     index_.push_back(std::move(index));
   }
@@ -168,7 +168,7 @@ class Picker {
       }
       if (indices.size() == 8) throw Error(Code::bad_argument, "more than 8 index tensors");
       const size_t k = indices.size();
-      params.size[k] = shape_[d], params.stride[k] = strides_[d], params.dim[k] = static_cast<int>(d);
+      params.size[k] = shape_[d], params.stride[k] = strides_[d], params.dim[k] = static_cast<int>(dims_[d]);
       if (first < 0) first = static_cast<int>(d);
       last = static_cast<int>(d);
       try {
@@ -206,9 +206,9 @@ class Picker {
   Context& cx_;
   const Tensor& x_;
   int64_t offset_;
-  int dim_ = 0;  // of x, next
-  Shape shape_, strides_;
-  std::vector<Tensor> index_;  // one a dim of the view; empty: not picked
+  int dim_ = 0;                   // of x, next
+  Shape shape_, strides_, dims_;  // dims_: which of x
+  std::vector<Tensor> index_;     // one a dim of the view; empty: not picked
   bool any_ = false;
 };
 

@@ -39,6 +39,19 @@ constexpr OpDef kRows[] = {
         .samples = {"f(2, 3); 'float64'"},
     },
     {
+        .sig = "type.name(Tensor self, str dtype) -> Tensor",
+        .doc = "self in the dtype that a type's name such as 'torch.LongTensor' stands for.",
+        .compose = [](const Call& c) -> Results {
+          for (int t = 0; t < kDTypes; ++t) {
+            if (c.text(1) == std::string("torch.") + kDTypeRows[t].torch + "Tensor")
+              return as(c.tensor(0), static_cast<DType>(t), false);
+          }
+          throw Error(Code::bad_argument, "invalid type: '" + std::string(c.text(1).substr(0, 64)) + "'");
+        },
+        .examples = {{"[1., 1.]; 'torch.LongTensor'", "[1, 1]"}},
+        .samples = {"f(2, 3); 'torch.DoubleTensor'"},
+    },
+    {
         .sig = "type_as(Tensor self, Tensor other) -> Tensor",
         .doc = "self in other's dtype: self itself where it has it already.",
         .compose = [](const Call& c) -> Results { return as(c.tensor(0), c.tensor(1).dtype(), false); },

@@ -1,6 +1,7 @@
 // New tensors.
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "engine/apply.h"
 #include "engine/autograd.h"
@@ -52,10 +53,25 @@ Tensor finish(const Call& c, int i, Tensor t) {
   return t;
 }
 
+// A finite value must stay finite.
+void check_finite(DType t, double x) {
+  const double most = t == DType::float16    ? 65504
+                      : t == DType::bfloat16 ? 0x1.FEp127
+                      : t == DType::float32  ? std::numeric_limits<float>::max()
+                                             : std::numeric_limits<double>::max();
+  if (!is_floating(t) || !std::isfinite(x) || std::abs(x) <= most) return;
+  throw Error(Code::bad_argument, std::string("value cannot be converted to type ") +
+                                      (t == DType::float16    ? "at::Half"
+                                       : t == DType::bfloat16 ? "at::BFloat16"
+                                                              : "float") +
+                                      " without overflow");
+}
+
 Tensor filled(const Call& c, std::span<const int64_t> size, Scalar value, DType dtype, int i) {
   rule::device(c, i + 1);
   char number[16];
   store_scalar(number, dtype, value);  // refuses what does not fit
+  check_finite(dtype, value.real());
   return finish(c, i, c.cx.full(size, value, dtype));
 }
 

@@ -45,6 +45,9 @@ TEST_CASE("Bounds and steps of sequences that make no sense are refused", "[engi
   CHECK(message([&] { arange(e.cx, 0, NAN); }) == "unsupported range: 0 -> nan");
   CHECK(message([&] { linspace(e.cx, 0, 1, -1); }) == "number of steps must be non-negative");
   CHECK(message([&] { gradwire::zeros(e.cx, {-1}); }) == "Trying to create tensor with negative dimension -1: [-1]");
+  CHECK(message([&] { gradwire::full(e.cx, {2}, 1e40); }) ==
+        "value cannot be converted to type float without overflow");
+  CHECK(std::isinf(values(gradwire::full(e.cx, {1}, INFINITY))[0]));
   CHECK(message([&] { eye(e.cx, -1); }) == "n must be greater or equal to 0, got -1");
   CHECK(message([&] { arange(e.cx, 3, DType::int64, {}, true); }) ==
         "Only Tensors of floating point and complex dtype can require gradients");
@@ -104,4 +107,6 @@ TEST_CASE("Conversions have PyTorch's names and give self where nothing changes"
   CHECK(message([&] { to(x, "cuda:0"); }) == "the session computes on cpu, not on cuda:0");
   CHECK(type(x, DType::int16).dtype() == DType::int16);
   CHECK(type_as(x, i).dtype() == DType::int64);
+  CHECK(type(x, "torch.HalfTensor").dtype() == DType::float16);
+  CHECK(message([&] { type(x, "torch.NoTensor"); }) == "invalid type: 'torch.NoTensor'");
 }

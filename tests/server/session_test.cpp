@@ -33,6 +33,20 @@ std::vector<Floats> values(const Answer& a) {
 }
 std::optional<Code> code(const Answer& a) { return a->error ? std::optional(a->error->code()) : std::nullopt; }
 
+TEST_CASE("a session opened with arange_float counts in its default dtype", "[server][session][X1]") {
+  Rig rig;
+  for (const bool asked : {false, true}) {
+    SessionOptions o;
+    if (asked) o.compat = {"arange_float"};
+    auto s = rig.open(o);
+    const auto a = run(
+        *s, BatchMaker(1).call(op(rig, "arange.start"), {BatchMaker::integer(2), BatchMaker::integer(6)}, 1).fetch(1));
+    REQUIRE(!a->error);
+    CHECK(a->fetched[0].value.info.dtype == (asked ? DType::float32 : DType::int64));
+    if (asked) CHECK(values(a) == std::vector<Floats>{{2, 3, 4, 5}});
+  }
+}
+
 TEST_CASE("a batch uploads, computes and fetches", "[server][session]") {
   Rig rig;
   auto s = rig.open();
