@@ -96,8 +96,8 @@ std::vector<Array> linear(const Args& a) {
 
 // The sum over all letters that the result has not, of products of elements.
 std::vector<Array> einsum(const Args& a) {
-  const std::vector<Array> all = a.arrays(0);
-  const std::string text = a.words(1);
+  const std::vector<Array> all = a.arrays(1);
+  const std::string text = a.words(0);
   const size_t arrow = text.find("->");
   std::vector<std::string> terms(1);
   for (const char c : text.substr(0, arrow)) c == ',' ? (void)terms.emplace_back() : terms.back().push_back(c);
@@ -210,13 +210,13 @@ bool draw_einsum(Draw& d) {
                                           {"i,i->", {0}, {0}},           {"ij,kj->ik", {0, 1}, {2, 1}},
                                           {"ji,jk->ik", {1, 0}, {1, 2}}, {"ij,ij->ij", {0, 1}, {0, 1}}};
   const Form& f = d.dice.one_of(forms);
-  if (!d.array(0, [&](const Array& a) {
+  if (!d.array(1, [&](const Array& a) {
         return (a.dtype == DType::float32 || a.dtype == DType::float64) && a.shape.size() == f.first.size() &&
                count(a.shape) > 0 && count(a.shape) <= 60;
       }))
     return false;
-  const Array x = d.at(0);
-  Sizes all{d.args[0].list[0]};
+  const Array x = d.at(1);
+  Sizes all{d.args[1].list[0]};
   if (!f.second.empty()) {
     Sizes sizes(4, 0), want;
     for (int64_t& s : sizes) s = d.dice.between(1, 4);
@@ -225,8 +225,8 @@ bool draw_einsum(Draw& d) {
     const int v = d.pick([&](const Array& y) { return y.dtype == x.dtype && y.shape == want; });
     all.push_back(v >= 0 ? v : d.input(x.dtype, want));
   }
-  d.set(0, Arg::of_vars(all));
-  d.set(1, Arg::of(f.equation));
+  d.set(0, Arg::of(f.equation));
+  d.set(1, Arg::of_vars(all));
   return true;
 }
 
@@ -235,7 +235,7 @@ constexpr Row kRows[] = {
     {.name = "mm", .params = "self, mat2", .draw = draw_mm, .eval = mm, .saves = kReads},
     {.name = "bmm", .params = "self, mat2", .draw = draw_bmm, .eval = bmm, .saves = kReads},
     {.name = "linear", .params = "input, weight, bias", .draw = draw_linear, .eval = linear, .saves = kReads},
-    {.name = "einsum", .params = "operands, equation", .draw = draw_einsum, .eval = einsum, .saves = kReads},
+    {.name = "einsum", .params = "equation, operands", .draw = draw_einsum, .eval = einsum, .saves = kReads},
 };
 
 }  // namespace
