@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 16689141532599574540ull;
-inline constexpr int kOperators = 398;
+inline constexpr uint64_t kCatalogueHash = 7986051583453931588ull;
+inline constexpr int kOperators = 424;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -60,6 +60,27 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "sin_",
     "cos",
     "cos_",
+    "tan",
+    "tan_",
+    "asin",
+    "asin_",
+    "acos",
+    "acos_",
+    "atan",
+    "atan_",
+    "sinh",
+    "sinh_",
+    "cosh",
+    "cosh_",
+    "asinh",
+    "asinh_",
+    "acosh",
+    "atanh",
+    "atanh_",
+    "erf",
+    "erf_",
+    "erfc",
+    "erfc_",
     "tanh",
     "tanh_",
     "sigmoid",
@@ -135,6 +156,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "bitwise_xor_",
     "bitwise_not",
     "bitwise_not_",
+    "bitwise_left_shift",
+    "bitwise_left_shift_",
+    "bitwise_right_shift",
+    "bitwise_right_shift_",
     "isnan",
     "isinf",
     "isfinite",
@@ -358,6 +383,7 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "to.device",
     "to.other",
     "type",
+    "type.name",
     "type_as",
     "float",
     "double",
@@ -462,356 +488,382 @@ inline constexpr uint16_t sin = 44;
 inline constexpr uint16_t sin_ = 45;
 inline constexpr uint16_t cos = 46;
 inline constexpr uint16_t cos_ = 47;
-inline constexpr uint16_t tanh = 48;
-inline constexpr uint16_t tanh_ = 49;
-inline constexpr uint16_t sigmoid = 50;
-inline constexpr uint16_t sigmoid_ = 51;
-inline constexpr uint16_t pow = 52;
-inline constexpr uint16_t pow_ = 53;
-inline constexpr uint16_t atan2 = 54;
-inline constexpr uint16_t atan2_ = 55;
-inline constexpr uint16_t hypot = 56;
-inline constexpr uint16_t hypot_ = 57;
-inline constexpr uint16_t logaddexp = 58;
-inline constexpr uint16_t add = 59;
-inline constexpr uint16_t add_ = 60;
-inline constexpr uint16_t sub = 61;
-inline constexpr uint16_t sub_ = 62;
-inline constexpr uint16_t mul = 63;
-inline constexpr uint16_t mul_ = 64;
-inline constexpr uint16_t div = 65;
-inline constexpr uint16_t div_ = 66;
-inline constexpr uint16_t maximum = 67;
-inline constexpr uint16_t minimum = 68;
-inline constexpr uint16_t fmod = 69;
-inline constexpr uint16_t fmod_ = 70;
-inline constexpr uint16_t remainder = 71;
-inline constexpr uint16_t remainder_ = 72;
-inline constexpr uint16_t floor_divide = 73;
-inline constexpr uint16_t floor_divide_ = 74;
-inline constexpr uint16_t true_divide = 75;
-inline constexpr uint16_t true_divide_ = 76;
-inline constexpr uint16_t divide = 77;
-inline constexpr uint16_t divide_ = 78;
-inline constexpr uint16_t multiply = 79;
-inline constexpr uint16_t multiply_ = 80;
-inline constexpr uint16_t subtract = 81;
-inline constexpr uint16_t subtract_ = 82;
-inline constexpr uint16_t rsub = 83;
-inline constexpr uint16_t fmax = 84;
-inline constexpr uint16_t fmin = 85;
-inline constexpr uint16_t addcmul = 86;
-inline constexpr uint16_t addcmul_ = 87;
-inline constexpr uint16_t addcdiv = 88;
-inline constexpr uint16_t addcdiv_ = 89;
-inline constexpr uint16_t lerp = 90;
-inline constexpr uint16_t lerp_ = 91;
-inline constexpr uint16_t clamp = 92;
-inline constexpr uint16_t clamp_ = 93;
-inline constexpr uint16_t clamp_min = 94;
-inline constexpr uint16_t clamp_min_ = 95;
-inline constexpr uint16_t clamp_max = 96;
-inline constexpr uint16_t clamp_max_ = 97;
-inline constexpr uint16_t masked_fill = 98;
-inline constexpr uint16_t masked_fill_ = 99;
-inline constexpr uint16_t eq = 100;
-inline constexpr uint16_t ne = 101;
-inline constexpr uint16_t lt = 102;
-inline constexpr uint16_t le = 103;
-inline constexpr uint16_t gt = 104;
-inline constexpr uint16_t ge = 105;
-inline constexpr uint16_t where = 106;
-inline constexpr uint16_t logical_and = 107;
-inline constexpr uint16_t logical_and_ = 108;
-inline constexpr uint16_t logical_or = 109;
-inline constexpr uint16_t logical_or_ = 110;
-inline constexpr uint16_t logical_xor = 111;
-inline constexpr uint16_t logical_xor_ = 112;
-inline constexpr uint16_t logical_not = 113;
-inline constexpr uint16_t logical_not_ = 114;
-inline constexpr uint16_t bitwise_and = 115;
-inline constexpr uint16_t bitwise_and_ = 116;
-inline constexpr uint16_t bitwise_or = 117;
-inline constexpr uint16_t bitwise_or_ = 118;
-inline constexpr uint16_t bitwise_xor = 119;
-inline constexpr uint16_t bitwise_xor_ = 120;
-inline constexpr uint16_t bitwise_not = 121;
-inline constexpr uint16_t bitwise_not_ = 122;
-inline constexpr uint16_t isnan = 123;
-inline constexpr uint16_t isinf = 124;
-inline constexpr uint16_t isfinite = 125;
-inline constexpr uint16_t isclose = 126;
-inline constexpr uint16_t sum = 127;
-inline constexpr uint16_t mean = 128;
-inline constexpr uint16_t nansum = 129;
-inline constexpr uint16_t prod = 130;
-inline constexpr uint16_t prod_dim = 131;
-inline constexpr uint16_t logsumexp = 132;
-inline constexpr uint16_t var = 133;
-inline constexpr uint16_t var_unbiased = 134;
-inline constexpr uint16_t std = 135;
-inline constexpr uint16_t std_unbiased = 136;
-inline constexpr uint16_t norm = 137;
-inline constexpr uint16_t norm_named = 138;
-inline constexpr uint16_t all = 139;
-inline constexpr uint16_t any = 140;
-inline constexpr uint16_t count_nonzero = 141;
-inline constexpr uint16_t cumsum = 142;
-inline constexpr uint16_t reverse_cumsum = 143;
-inline constexpr uint16_t cumprod = 144;
-inline constexpr uint16_t linear_scan = 145;
-inline constexpr uint16_t logcumsumexp = 146;
-inline constexpr uint16_t cummax = 147;
-inline constexpr uint16_t cummin = 148;
-inline constexpr uint16_t max = 149;
-inline constexpr uint16_t max_dim = 150;
-inline constexpr uint16_t max_other = 151;
-inline constexpr uint16_t min = 152;
-inline constexpr uint16_t min_dim = 153;
-inline constexpr uint16_t min_other = 154;
-inline constexpr uint16_t amax = 155;
-inline constexpr uint16_t amin = 156;
-inline constexpr uint16_t argmax = 157;
-inline constexpr uint16_t argmin = 158;
-inline constexpr uint16_t sort = 159;
-inline constexpr uint16_t argsort = 160;
-inline constexpr uint16_t topk = 161;
-inline constexpr uint16_t kthvalue = 162;
-inline constexpr uint16_t median = 163;
-inline constexpr uint16_t median_dim = 164;
-inline constexpr uint16_t mode = 165;
-inline constexpr uint16_t pick_along = 166;
-inline constexpr uint16_t spread_along = 167;
-inline constexpr uint16_t view = 168;
-inline constexpr uint16_t reshape = 169;
-inline constexpr uint16_t expand = 170;
-inline constexpr uint16_t permute = 171;
-inline constexpr uint16_t transpose = 172;
-inline constexpr uint16_t t = 173;
-inline constexpr uint16_t swapaxes = 174;
-inline constexpr uint16_t movedim = 175;
-inline constexpr uint16_t squeeze = 176;
-inline constexpr uint16_t unsqueeze = 177;
-inline constexpr uint16_t flatten = 178;
-inline constexpr uint16_t unflatten = 179;
-inline constexpr uint16_t slice = 180;
-inline constexpr uint16_t slice_backward = 181;
-inline constexpr uint16_t narrow = 182;
-inline constexpr uint16_t select = 183;
-inline constexpr uint16_t select_backward = 184;
-inline constexpr uint16_t expand_as = 185;
-inline constexpr uint16_t view_as = 186;
-inline constexpr uint16_t reshape_as = 187;
-inline constexpr uint16_t broadcast_to = 188;
-inline constexpr uint16_t broadcast_tensors = 189;
-inline constexpr uint16_t as_strided = 190;
-inline constexpr uint16_t strided_view = 191;
-inline constexpr uint16_t as_strided_backward = 192;
-inline constexpr uint16_t as_strided_scatter = 193;
-inline constexpr uint16_t diagonal = 194;
-inline constexpr uint16_t diagonal_backward = 195;
-inline constexpr uint16_t diag_embed = 196;
-inline constexpr uint16_t diag = 197;
-inline constexpr uint16_t diagflat = 198;
-inline constexpr uint16_t tril = 199;
-inline constexpr uint16_t tril_ = 200;
-inline constexpr uint16_t triu = 201;
-inline constexpr uint16_t triu_ = 202;
-inline constexpr uint16_t block_diag = 203;
-inline constexpr uint16_t cat = 204;
-inline constexpr uint16_t stack = 205;
-inline constexpr uint16_t split = 206;
-inline constexpr uint16_t split_sizes = 207;
-inline constexpr uint16_t split_with_sizes = 208;
-inline constexpr uint16_t chunk = 209;
-inline constexpr uint16_t unbind = 210;
-inline constexpr uint16_t flip = 211;
-inline constexpr uint16_t roll = 212;
-inline constexpr uint16_t rot90 = 213;
-inline constexpr uint16_t repeat = 214;
-inline constexpr uint16_t tile = 215;
-inline constexpr uint16_t meshgrid = 216;
-inline constexpr uint16_t repeat_interleave = 217;
-inline constexpr uint16_t repeat_interleave_Tensor = 218;
-inline constexpr uint16_t repeat_interleave_places = 219;
-inline constexpr uint16_t index = 220;
-inline constexpr uint16_t index_backward = 221;
-inline constexpr uint16_t index_put = 222;
-inline constexpr uint16_t index_put_ = 223;
-inline constexpr uint16_t index_select = 224;
-inline constexpr uint16_t gather = 225;
-inline constexpr uint16_t scatter = 226;
-inline constexpr uint16_t scatter_ = 227;
-inline constexpr uint16_t scatter_value = 228;
-inline constexpr uint16_t scatter_value_ = 229;
-inline constexpr uint16_t scatter_add = 230;
-inline constexpr uint16_t scatter_add_ = 231;
-inline constexpr uint16_t index_add = 232;
-inline constexpr uint16_t index_add_ = 233;
-inline constexpr uint16_t index_copy = 234;
-inline constexpr uint16_t index_copy_ = 235;
-inline constexpr uint16_t index_fill = 236;
-inline constexpr uint16_t index_fill_ = 237;
-inline constexpr uint16_t take = 238;
-inline constexpr uint16_t put = 239;
-inline constexpr uint16_t put_ = 240;
-inline constexpr uint16_t take_along_dim = 241;
-inline constexpr uint16_t masked_select = 242;
-inline constexpr uint16_t masked_scatter = 243;
-inline constexpr uint16_t masked_scatter_ = 244;
-inline constexpr uint16_t nonzero = 245;
-inline constexpr uint16_t nonzero_numpy = 246;
-inline constexpr uint16_t argwhere = 247;
-inline constexpr uint16_t one_hot = 248;
-inline constexpr uint16_t matmul = 249;
-inline constexpr uint16_t mm = 250;
-inline constexpr uint16_t bmm = 251;
-inline constexpr uint16_t mv = 252;
-inline constexpr uint16_t dot = 253;
-inline constexpr uint16_t vdot = 254;
-inline constexpr uint16_t inner = 255;
-inline constexpr uint16_t outer = 256;
-inline constexpr uint16_t ger = 257;
-inline constexpr uint16_t addmm = 258;
-inline constexpr uint16_t addmm_ = 259;
-inline constexpr uint16_t addmv = 260;
-inline constexpr uint16_t addmv_ = 261;
-inline constexpr uint16_t addr = 262;
-inline constexpr uint16_t addr_ = 263;
-inline constexpr uint16_t addbmm = 264;
-inline constexpr uint16_t addbmm_ = 265;
-inline constexpr uint16_t baddbmm = 266;
-inline constexpr uint16_t baddbmm_ = 267;
-inline constexpr uint16_t linear = 268;
-inline constexpr uint16_t einsum = 269;
-inline constexpr uint16_t tensordot = 270;
-inline constexpr uint16_t tensordot_lists = 271;
-inline constexpr uint16_t tensordot_pair = 272;
-inline constexpr uint16_t kron = 273;
-inline constexpr uint16_t matrix_power = 274;
-inline constexpr uint16_t cross = 275;
-inline constexpr uint16_t trace = 276;
-inline constexpr uint16_t constant_pad_nd = 277;
-inline constexpr uint16_t pad = 278;
-inline constexpr uint16_t conv_forward = 279;
-inline constexpr uint16_t conv_input = 280;
-inline constexpr uint16_t conv_weight = 281;
-inline constexpr uint16_t conv1d = 282;
-inline constexpr uint16_t conv2d = 283;
-inline constexpr uint16_t conv3d = 284;
-inline constexpr uint16_t conv_transpose1d = 285;
-inline constexpr uint16_t conv_transpose2d = 286;
-inline constexpr uint16_t conv_transpose3d = 287;
-inline constexpr uint16_t max_pool1d_with_indices = 288;
-inline constexpr uint16_t max_pool1d = 289;
-inline constexpr uint16_t max_pool1d_indices = 290;
-inline constexpr uint16_t max_pool2d_with_indices = 291;
-inline constexpr uint16_t max_pool2d = 292;
-inline constexpr uint16_t max_pool2d_indices = 293;
-inline constexpr uint16_t max_pool3d_with_indices = 294;
-inline constexpr uint16_t max_pool3d = 295;
-inline constexpr uint16_t max_pool3d_indices = 296;
-inline constexpr uint16_t avg_pool1d = 297;
-inline constexpr uint16_t avg_pool2d = 298;
-inline constexpr uint16_t avg_pool3d = 299;
-inline constexpr uint16_t adaptive_avg_pool1d = 300;
-inline constexpr uint16_t adaptive_avg_pool2d = 301;
-inline constexpr uint16_t adaptive_avg_pool3d = 302;
-inline constexpr uint16_t softmax = 303;
-inline constexpr uint16_t softmin = 304;
-inline constexpr uint16_t log_softmax = 305;
-inline constexpr uint16_t batch_norm = 306;
-inline constexpr uint16_t layer_norm = 307;
-inline constexpr uint16_t group_norm = 308;
-inline constexpr uint16_t instance_norm = 309;
-inline constexpr uint16_t dropout = 310;
-inline constexpr uint16_t nll_pick = 311;
-inline constexpr uint16_t nll_spread = 312;
-inline constexpr uint16_t nll_loss = 313;
-inline constexpr uint16_t mse_loss = 314;
-inline constexpr uint16_t l1_loss = 315;
-inline constexpr uint16_t smooth_l1_loss = 316;
-inline constexpr uint16_t huber_loss = 317;
-inline constexpr uint16_t binary_cross_entropy = 318;
-inline constexpr uint16_t binary_cross_entropy_with_logits = 319;
-inline constexpr uint16_t kl_div = 320;
-inline constexpr uint16_t cross_entropy = 321;
-inline constexpr uint16_t zeros = 322;
-inline constexpr uint16_t ones = 323;
-inline constexpr uint16_t full = 324;
-inline constexpr uint16_t zeros_like = 325;
-inline constexpr uint16_t ones_like = 326;
-inline constexpr uint16_t empty = 327;
-inline constexpr uint16_t full_like = 328;
-inline constexpr uint16_t empty_like = 329;
-inline constexpr uint16_t new_zeros = 330;
-inline constexpr uint16_t new_ones = 331;
-inline constexpr uint16_t new_empty = 332;
-inline constexpr uint16_t new_full = 333;
-inline constexpr uint16_t new_tensor = 334;
-inline constexpr uint16_t arange = 335;
-inline constexpr uint16_t arange_start = 336;
-inline constexpr uint16_t range = 337;
-inline constexpr uint16_t linspace = 338;
-inline constexpr uint16_t logspace = 339;
-inline constexpr uint16_t eye = 340;
-inline constexpr uint16_t tril_indices = 341;
-inline constexpr uint16_t triu_indices = 342;
-inline constexpr uint16_t to_device = 343;
-inline constexpr uint16_t to_other = 344;
-inline constexpr uint16_t type = 345;
-inline constexpr uint16_t type_as = 346;
-inline constexpr uint16_t float_ = 347;
-inline constexpr uint16_t double_ = 348;
-inline constexpr uint16_t half = 349;
-inline constexpr uint16_t bfloat16_ = 350;
-inline constexpr uint16_t int_ = 351;
-inline constexpr uint16_t long_ = 352;
-inline constexpr uint16_t short_ = 353;
-inline constexpr uint16_t char_ = 354;
-inline constexpr uint16_t byte = 355;
-inline constexpr uint16_t bool_ = 356;
-inline constexpr uint16_t generator = 357;
-inline constexpr uint16_t manual_seed = 358;
-inline constexpr uint16_t rand = 359;
-inline constexpr uint16_t randn = 360;
-inline constexpr uint16_t rand_like = 361;
-inline constexpr uint16_t randn_like = 362;
-inline constexpr uint16_t randint = 363;
-inline constexpr uint16_t randint_low = 364;
-inline constexpr uint16_t randint_like = 365;
-inline constexpr uint16_t randint_like_low = 366;
-inline constexpr uint16_t randperm = 367;
-inline constexpr uint16_t normal = 368;
-inline constexpr uint16_t normal_size = 369;
-inline constexpr uint16_t bernoulli = 370;
-inline constexpr uint16_t bernoulli_p = 371;
-inline constexpr uint16_t normal_ = 372;
-inline constexpr uint16_t uniform_ = 373;
-inline constexpr uint16_t random_ = 374;
-inline constexpr uint16_t random_to_ = 375;
-inline constexpr uint16_t random_from_ = 376;
-inline constexpr uint16_t bernoulli_ = 377;
-inline constexpr uint16_t exponential_ = 378;
-inline constexpr uint16_t clone = 379;
-inline constexpr uint16_t contiguous = 380;
-inline constexpr uint16_t cast = 381;
-inline constexpr uint16_t to = 382;
-inline constexpr uint16_t copy = 383;
-inline constexpr uint16_t copy_ = 384;
-inline constexpr uint16_t fill = 385;
-inline constexpr uint16_t fill_ = 386;
-inline constexpr uint16_t zero = 387;
-inline constexpr uint16_t zero_ = 388;
-inline constexpr uint16_t detach = 389;
-inline constexpr uint16_t data = 390;
-inline constexpr uint16_t requires_grad_ = 391;
-inline constexpr uint16_t Variable = 392;
-inline constexpr uint16_t retain_grad = 393;
-inline constexpr uint16_t set_grad = 394;
-inline constexpr uint16_t zero_grad = 395;
-inline constexpr uint16_t backward = 396;
-inline constexpr uint16_t grad = 397;
+inline constexpr uint16_t tan = 48;
+inline constexpr uint16_t tan_ = 49;
+inline constexpr uint16_t asin = 50;
+inline constexpr uint16_t asin_ = 51;
+inline constexpr uint16_t acos = 52;
+inline constexpr uint16_t acos_ = 53;
+inline constexpr uint16_t atan = 54;
+inline constexpr uint16_t atan_ = 55;
+inline constexpr uint16_t sinh = 56;
+inline constexpr uint16_t sinh_ = 57;
+inline constexpr uint16_t cosh = 58;
+inline constexpr uint16_t cosh_ = 59;
+inline constexpr uint16_t asinh = 60;
+inline constexpr uint16_t asinh_ = 61;
+inline constexpr uint16_t acosh = 62;
+inline constexpr uint16_t atanh = 63;
+inline constexpr uint16_t atanh_ = 64;
+inline constexpr uint16_t erf = 65;
+inline constexpr uint16_t erf_ = 66;
+inline constexpr uint16_t erfc = 67;
+inline constexpr uint16_t erfc_ = 68;
+inline constexpr uint16_t tanh = 69;
+inline constexpr uint16_t tanh_ = 70;
+inline constexpr uint16_t sigmoid = 71;
+inline constexpr uint16_t sigmoid_ = 72;
+inline constexpr uint16_t pow = 73;
+inline constexpr uint16_t pow_ = 74;
+inline constexpr uint16_t atan2 = 75;
+inline constexpr uint16_t atan2_ = 76;
+inline constexpr uint16_t hypot = 77;
+inline constexpr uint16_t hypot_ = 78;
+inline constexpr uint16_t logaddexp = 79;
+inline constexpr uint16_t add = 80;
+inline constexpr uint16_t add_ = 81;
+inline constexpr uint16_t sub = 82;
+inline constexpr uint16_t sub_ = 83;
+inline constexpr uint16_t mul = 84;
+inline constexpr uint16_t mul_ = 85;
+inline constexpr uint16_t div = 86;
+inline constexpr uint16_t div_ = 87;
+inline constexpr uint16_t maximum = 88;
+inline constexpr uint16_t minimum = 89;
+inline constexpr uint16_t fmod = 90;
+inline constexpr uint16_t fmod_ = 91;
+inline constexpr uint16_t remainder = 92;
+inline constexpr uint16_t remainder_ = 93;
+inline constexpr uint16_t floor_divide = 94;
+inline constexpr uint16_t floor_divide_ = 95;
+inline constexpr uint16_t true_divide = 96;
+inline constexpr uint16_t true_divide_ = 97;
+inline constexpr uint16_t divide = 98;
+inline constexpr uint16_t divide_ = 99;
+inline constexpr uint16_t multiply = 100;
+inline constexpr uint16_t multiply_ = 101;
+inline constexpr uint16_t subtract = 102;
+inline constexpr uint16_t subtract_ = 103;
+inline constexpr uint16_t rsub = 104;
+inline constexpr uint16_t fmax = 105;
+inline constexpr uint16_t fmin = 106;
+inline constexpr uint16_t addcmul = 107;
+inline constexpr uint16_t addcmul_ = 108;
+inline constexpr uint16_t addcdiv = 109;
+inline constexpr uint16_t addcdiv_ = 110;
+inline constexpr uint16_t lerp = 111;
+inline constexpr uint16_t lerp_ = 112;
+inline constexpr uint16_t clamp = 113;
+inline constexpr uint16_t clamp_ = 114;
+inline constexpr uint16_t clamp_min = 115;
+inline constexpr uint16_t clamp_min_ = 116;
+inline constexpr uint16_t clamp_max = 117;
+inline constexpr uint16_t clamp_max_ = 118;
+inline constexpr uint16_t masked_fill = 119;
+inline constexpr uint16_t masked_fill_ = 120;
+inline constexpr uint16_t eq = 121;
+inline constexpr uint16_t ne = 122;
+inline constexpr uint16_t lt = 123;
+inline constexpr uint16_t le = 124;
+inline constexpr uint16_t gt = 125;
+inline constexpr uint16_t ge = 126;
+inline constexpr uint16_t where = 127;
+inline constexpr uint16_t logical_and = 128;
+inline constexpr uint16_t logical_and_ = 129;
+inline constexpr uint16_t logical_or = 130;
+inline constexpr uint16_t logical_or_ = 131;
+inline constexpr uint16_t logical_xor = 132;
+inline constexpr uint16_t logical_xor_ = 133;
+inline constexpr uint16_t logical_not = 134;
+inline constexpr uint16_t logical_not_ = 135;
+inline constexpr uint16_t bitwise_and = 136;
+inline constexpr uint16_t bitwise_and_ = 137;
+inline constexpr uint16_t bitwise_or = 138;
+inline constexpr uint16_t bitwise_or_ = 139;
+inline constexpr uint16_t bitwise_xor = 140;
+inline constexpr uint16_t bitwise_xor_ = 141;
+inline constexpr uint16_t bitwise_not = 142;
+inline constexpr uint16_t bitwise_not_ = 143;
+inline constexpr uint16_t bitwise_left_shift = 144;
+inline constexpr uint16_t bitwise_left_shift_ = 145;
+inline constexpr uint16_t bitwise_right_shift = 146;
+inline constexpr uint16_t bitwise_right_shift_ = 147;
+inline constexpr uint16_t isnan = 148;
+inline constexpr uint16_t isinf = 149;
+inline constexpr uint16_t isfinite = 150;
+inline constexpr uint16_t isclose = 151;
+inline constexpr uint16_t sum = 152;
+inline constexpr uint16_t mean = 153;
+inline constexpr uint16_t nansum = 154;
+inline constexpr uint16_t prod = 155;
+inline constexpr uint16_t prod_dim = 156;
+inline constexpr uint16_t logsumexp = 157;
+inline constexpr uint16_t var = 158;
+inline constexpr uint16_t var_unbiased = 159;
+inline constexpr uint16_t std = 160;
+inline constexpr uint16_t std_unbiased = 161;
+inline constexpr uint16_t norm = 162;
+inline constexpr uint16_t norm_named = 163;
+inline constexpr uint16_t all = 164;
+inline constexpr uint16_t any = 165;
+inline constexpr uint16_t count_nonzero = 166;
+inline constexpr uint16_t cumsum = 167;
+inline constexpr uint16_t reverse_cumsum = 168;
+inline constexpr uint16_t cumprod = 169;
+inline constexpr uint16_t linear_scan = 170;
+inline constexpr uint16_t logcumsumexp = 171;
+inline constexpr uint16_t cummax = 172;
+inline constexpr uint16_t cummin = 173;
+inline constexpr uint16_t max = 174;
+inline constexpr uint16_t max_dim = 175;
+inline constexpr uint16_t max_other = 176;
+inline constexpr uint16_t min = 177;
+inline constexpr uint16_t min_dim = 178;
+inline constexpr uint16_t min_other = 179;
+inline constexpr uint16_t amax = 180;
+inline constexpr uint16_t amin = 181;
+inline constexpr uint16_t argmax = 182;
+inline constexpr uint16_t argmin = 183;
+inline constexpr uint16_t sort = 184;
+inline constexpr uint16_t argsort = 185;
+inline constexpr uint16_t topk = 186;
+inline constexpr uint16_t kthvalue = 187;
+inline constexpr uint16_t median = 188;
+inline constexpr uint16_t median_dim = 189;
+inline constexpr uint16_t mode = 190;
+inline constexpr uint16_t pick_along = 191;
+inline constexpr uint16_t spread_along = 192;
+inline constexpr uint16_t view = 193;
+inline constexpr uint16_t reshape = 194;
+inline constexpr uint16_t expand = 195;
+inline constexpr uint16_t permute = 196;
+inline constexpr uint16_t transpose = 197;
+inline constexpr uint16_t t = 198;
+inline constexpr uint16_t swapaxes = 199;
+inline constexpr uint16_t movedim = 200;
+inline constexpr uint16_t squeeze = 201;
+inline constexpr uint16_t unsqueeze = 202;
+inline constexpr uint16_t flatten = 203;
+inline constexpr uint16_t unflatten = 204;
+inline constexpr uint16_t slice = 205;
+inline constexpr uint16_t slice_backward = 206;
+inline constexpr uint16_t narrow = 207;
+inline constexpr uint16_t select = 208;
+inline constexpr uint16_t select_backward = 209;
+inline constexpr uint16_t expand_as = 210;
+inline constexpr uint16_t view_as = 211;
+inline constexpr uint16_t reshape_as = 212;
+inline constexpr uint16_t broadcast_to = 213;
+inline constexpr uint16_t broadcast_tensors = 214;
+inline constexpr uint16_t as_strided = 215;
+inline constexpr uint16_t strided_view = 216;
+inline constexpr uint16_t as_strided_backward = 217;
+inline constexpr uint16_t as_strided_scatter = 218;
+inline constexpr uint16_t diagonal = 219;
+inline constexpr uint16_t diagonal_backward = 220;
+inline constexpr uint16_t diag_embed = 221;
+inline constexpr uint16_t diag = 222;
+inline constexpr uint16_t diagflat = 223;
+inline constexpr uint16_t tril = 224;
+inline constexpr uint16_t tril_ = 225;
+inline constexpr uint16_t triu = 226;
+inline constexpr uint16_t triu_ = 227;
+inline constexpr uint16_t block_diag = 228;
+inline constexpr uint16_t cat = 229;
+inline constexpr uint16_t stack = 230;
+inline constexpr uint16_t split = 231;
+inline constexpr uint16_t split_sizes = 232;
+inline constexpr uint16_t split_with_sizes = 233;
+inline constexpr uint16_t chunk = 234;
+inline constexpr uint16_t unbind = 235;
+inline constexpr uint16_t flip = 236;
+inline constexpr uint16_t roll = 237;
+inline constexpr uint16_t rot90 = 238;
+inline constexpr uint16_t repeat = 239;
+inline constexpr uint16_t tile = 240;
+inline constexpr uint16_t meshgrid = 241;
+inline constexpr uint16_t repeat_interleave = 242;
+inline constexpr uint16_t repeat_interleave_Tensor = 243;
+inline constexpr uint16_t repeat_interleave_places = 244;
+inline constexpr uint16_t index = 245;
+inline constexpr uint16_t index_backward = 246;
+inline constexpr uint16_t index_put = 247;
+inline constexpr uint16_t index_put_ = 248;
+inline constexpr uint16_t index_select = 249;
+inline constexpr uint16_t gather = 250;
+inline constexpr uint16_t scatter = 251;
+inline constexpr uint16_t scatter_ = 252;
+inline constexpr uint16_t scatter_value = 253;
+inline constexpr uint16_t scatter_value_ = 254;
+inline constexpr uint16_t scatter_add = 255;
+inline constexpr uint16_t scatter_add_ = 256;
+inline constexpr uint16_t index_add = 257;
+inline constexpr uint16_t index_add_ = 258;
+inline constexpr uint16_t index_copy = 259;
+inline constexpr uint16_t index_copy_ = 260;
+inline constexpr uint16_t index_fill = 261;
+inline constexpr uint16_t index_fill_ = 262;
+inline constexpr uint16_t take = 263;
+inline constexpr uint16_t put = 264;
+inline constexpr uint16_t put_ = 265;
+inline constexpr uint16_t take_along_dim = 266;
+inline constexpr uint16_t masked_select = 267;
+inline constexpr uint16_t masked_scatter = 268;
+inline constexpr uint16_t masked_scatter_ = 269;
+inline constexpr uint16_t nonzero = 270;
+inline constexpr uint16_t nonzero_numpy = 271;
+inline constexpr uint16_t argwhere = 272;
+inline constexpr uint16_t one_hot = 273;
+inline constexpr uint16_t matmul = 274;
+inline constexpr uint16_t mm = 275;
+inline constexpr uint16_t bmm = 276;
+inline constexpr uint16_t mv = 277;
+inline constexpr uint16_t dot = 278;
+inline constexpr uint16_t vdot = 279;
+inline constexpr uint16_t inner = 280;
+inline constexpr uint16_t outer = 281;
+inline constexpr uint16_t ger = 282;
+inline constexpr uint16_t addmm = 283;
+inline constexpr uint16_t addmm_ = 284;
+inline constexpr uint16_t addmv = 285;
+inline constexpr uint16_t addmv_ = 286;
+inline constexpr uint16_t addr = 287;
+inline constexpr uint16_t addr_ = 288;
+inline constexpr uint16_t addbmm = 289;
+inline constexpr uint16_t addbmm_ = 290;
+inline constexpr uint16_t baddbmm = 291;
+inline constexpr uint16_t baddbmm_ = 292;
+inline constexpr uint16_t linear = 293;
+inline constexpr uint16_t einsum = 294;
+inline constexpr uint16_t tensordot = 295;
+inline constexpr uint16_t tensordot_lists = 296;
+inline constexpr uint16_t tensordot_pair = 297;
+inline constexpr uint16_t kron = 298;
+inline constexpr uint16_t matrix_power = 299;
+inline constexpr uint16_t cross = 300;
+inline constexpr uint16_t trace = 301;
+inline constexpr uint16_t constant_pad_nd = 302;
+inline constexpr uint16_t pad = 303;
+inline constexpr uint16_t conv_forward = 304;
+inline constexpr uint16_t conv_input = 305;
+inline constexpr uint16_t conv_weight = 306;
+inline constexpr uint16_t conv1d = 307;
+inline constexpr uint16_t conv2d = 308;
+inline constexpr uint16_t conv3d = 309;
+inline constexpr uint16_t conv_transpose1d = 310;
+inline constexpr uint16_t conv_transpose2d = 311;
+inline constexpr uint16_t conv_transpose3d = 312;
+inline constexpr uint16_t max_pool1d_with_indices = 313;
+inline constexpr uint16_t max_pool1d = 314;
+inline constexpr uint16_t max_pool1d_indices = 315;
+inline constexpr uint16_t max_pool2d_with_indices = 316;
+inline constexpr uint16_t max_pool2d = 317;
+inline constexpr uint16_t max_pool2d_indices = 318;
+inline constexpr uint16_t max_pool3d_with_indices = 319;
+inline constexpr uint16_t max_pool3d = 320;
+inline constexpr uint16_t max_pool3d_indices = 321;
+inline constexpr uint16_t avg_pool1d = 322;
+inline constexpr uint16_t avg_pool2d = 323;
+inline constexpr uint16_t avg_pool3d = 324;
+inline constexpr uint16_t adaptive_avg_pool1d = 325;
+inline constexpr uint16_t adaptive_avg_pool2d = 326;
+inline constexpr uint16_t adaptive_avg_pool3d = 327;
+inline constexpr uint16_t softmax = 328;
+inline constexpr uint16_t softmin = 329;
+inline constexpr uint16_t log_softmax = 330;
+inline constexpr uint16_t batch_norm = 331;
+inline constexpr uint16_t layer_norm = 332;
+inline constexpr uint16_t group_norm = 333;
+inline constexpr uint16_t instance_norm = 334;
+inline constexpr uint16_t dropout = 335;
+inline constexpr uint16_t nll_pick = 336;
+inline constexpr uint16_t nll_spread = 337;
+inline constexpr uint16_t nll_loss = 338;
+inline constexpr uint16_t mse_loss = 339;
+inline constexpr uint16_t l1_loss = 340;
+inline constexpr uint16_t smooth_l1_loss = 341;
+inline constexpr uint16_t huber_loss = 342;
+inline constexpr uint16_t binary_cross_entropy = 343;
+inline constexpr uint16_t binary_cross_entropy_with_logits = 344;
+inline constexpr uint16_t kl_div = 345;
+inline constexpr uint16_t cross_entropy = 346;
+inline constexpr uint16_t zeros = 347;
+inline constexpr uint16_t ones = 348;
+inline constexpr uint16_t full = 349;
+inline constexpr uint16_t zeros_like = 350;
+inline constexpr uint16_t ones_like = 351;
+inline constexpr uint16_t empty = 352;
+inline constexpr uint16_t full_like = 353;
+inline constexpr uint16_t empty_like = 354;
+inline constexpr uint16_t new_zeros = 355;
+inline constexpr uint16_t new_ones = 356;
+inline constexpr uint16_t new_empty = 357;
+inline constexpr uint16_t new_full = 358;
+inline constexpr uint16_t new_tensor = 359;
+inline constexpr uint16_t arange = 360;
+inline constexpr uint16_t arange_start = 361;
+inline constexpr uint16_t range = 362;
+inline constexpr uint16_t linspace = 363;
+inline constexpr uint16_t logspace = 364;
+inline constexpr uint16_t eye = 365;
+inline constexpr uint16_t tril_indices = 366;
+inline constexpr uint16_t triu_indices = 367;
+inline constexpr uint16_t to_device = 368;
+inline constexpr uint16_t to_other = 369;
+inline constexpr uint16_t type = 370;
+inline constexpr uint16_t type_name = 371;
+inline constexpr uint16_t type_as = 372;
+inline constexpr uint16_t float_ = 373;
+inline constexpr uint16_t double_ = 374;
+inline constexpr uint16_t half = 375;
+inline constexpr uint16_t bfloat16_ = 376;
+inline constexpr uint16_t int_ = 377;
+inline constexpr uint16_t long_ = 378;
+inline constexpr uint16_t short_ = 379;
+inline constexpr uint16_t char_ = 380;
+inline constexpr uint16_t byte = 381;
+inline constexpr uint16_t bool_ = 382;
+inline constexpr uint16_t generator = 383;
+inline constexpr uint16_t manual_seed = 384;
+inline constexpr uint16_t rand = 385;
+inline constexpr uint16_t randn = 386;
+inline constexpr uint16_t rand_like = 387;
+inline constexpr uint16_t randn_like = 388;
+inline constexpr uint16_t randint = 389;
+inline constexpr uint16_t randint_low = 390;
+inline constexpr uint16_t randint_like = 391;
+inline constexpr uint16_t randint_like_low = 392;
+inline constexpr uint16_t randperm = 393;
+inline constexpr uint16_t normal = 394;
+inline constexpr uint16_t normal_size = 395;
+inline constexpr uint16_t bernoulli = 396;
+inline constexpr uint16_t bernoulli_p = 397;
+inline constexpr uint16_t normal_ = 398;
+inline constexpr uint16_t uniform_ = 399;
+inline constexpr uint16_t random_ = 400;
+inline constexpr uint16_t random_to_ = 401;
+inline constexpr uint16_t random_from_ = 402;
+inline constexpr uint16_t bernoulli_ = 403;
+inline constexpr uint16_t exponential_ = 404;
+inline constexpr uint16_t clone = 405;
+inline constexpr uint16_t contiguous = 406;
+inline constexpr uint16_t cast = 407;
+inline constexpr uint16_t to = 408;
+inline constexpr uint16_t copy = 409;
+inline constexpr uint16_t copy_ = 410;
+inline constexpr uint16_t fill = 411;
+inline constexpr uint16_t fill_ = 412;
+inline constexpr uint16_t zero = 413;
+inline constexpr uint16_t zero_ = 414;
+inline constexpr uint16_t detach = 415;
+inline constexpr uint16_t data = 416;
+inline constexpr uint16_t requires_grad_ = 417;
+inline constexpr uint16_t Variable = 418;
+inline constexpr uint16_t retain_grad = 419;
+inline constexpr uint16_t set_grad = 420;
+inline constexpr uint16_t zero_grad = 421;
+inline constexpr uint16_t backward = 422;
+inline constexpr uint16_t grad = 423;
 }  // namespace op
 
 template <Handle T>
@@ -1134,6 +1186,142 @@ template <Handle T>
 const T& cos_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
   self.maker().none(op::cos_, at, args);
+  return self;
+}
+
+template <Handle T>
+T tan(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::tan, at, args);
+}
+
+template <Handle T>
+const T& tan_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::tan_, at, args);
+  return self;
+}
+
+template <Handle T>
+T asin(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::asin, at, args);
+}
+
+template <Handle T>
+const T& asin_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::asin_, at, args);
+  return self;
+}
+
+template <Handle T>
+T acos(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::acos, at, args);
+}
+
+template <Handle T>
+const T& acos_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::acos_, at, args);
+  return self;
+}
+
+template <Handle T>
+T atan(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::atan, at, args);
+}
+
+template <Handle T>
+const T& atan_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::atan_, at, args);
+  return self;
+}
+
+template <Handle T>
+T sinh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::sinh, at, args);
+}
+
+template <Handle T>
+const T& sinh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::sinh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T cosh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::cosh, at, args);
+}
+
+template <Handle T>
+const T& cosh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::cosh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T asinh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::asinh, at, args);
+}
+
+template <Handle T>
+const T& asinh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::asinh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T acosh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::acosh, at, args);
+}
+
+template <Handle T>
+T atanh(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::atanh, at, args);
+}
+
+template <Handle T>
+const T& atanh_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::atanh_, at, args);
+  return self;
+}
+
+template <Handle T>
+T erf(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::erf, at, args);
+}
+
+template <Handle T>
+const T& erf_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::erf_, at, args);
+  return self;
+}
+
+template <Handle T>
+T erfc(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::erfc, at, args);
+}
+
+template <Handle T>
+const T& erfc_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::erfc_, at, args);
   return self;
 }
 
@@ -1725,6 +1913,32 @@ const T& bitwise_not_(const T& self, std::source_location at = std::source_locat
 }
 
 template <Handle T>
+T bitwise_left_shift(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_left_shift, at, args);
+}
+
+template <Handle T>
+const T& bitwise_left_shift_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_left_shift_, at, args);
+  return self;
+}
+
+template <Handle T>
+T bitwise_right_shift(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::bitwise_right_shift, at, args);
+}
+
+template <Handle T>
+const T& bitwise_right_shift_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::bitwise_right_shift_, at, args);
+  return self;
+}
+
+template <Handle T>
 T isnan(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
   return self.maker().one(op::isnan, at, args);
@@ -1919,12 +2133,12 @@ struct norm_named_options {
   std::optional<DType> dtype{};
 };
 template <Handle T>
-T norm(const T& self, As<T, std::string_view> p, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
+T norm(const T& self, As<T, Text> p, As<T, OptionalInts> dim = {}, As<T, bool> keepdim = false, As<T, std::optional<DType>> dtype = {}, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(p), to_value<T>(dim), to_value<T>(keepdim), to_value<T>(dtype)};
   return self.maker().one(op::norm_named, at, args);
 }
 template <Handle T>
-T norm(const T& self, std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) {
+T norm(const T& self, Text p, norm_named_options o, std::source_location at = std::source_location::current()) {
   return norm(self, p, o.dim, o.keepdim, o.dtype, at);
 }
 
@@ -3332,21 +3546,21 @@ T linear(const T& input, const std::type_identity_t<T>& weight, linear_options<T
 }
 
 template <Handle T>
-T einsum(std::span<const T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {Value<T>(operands), to_value<T>(equation)};
+T einsum(Text equation, std::span<const T> operands, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(equation), Value<T>(operands)};
   return maker_of(operands, "einsum").one(op::einsum, at, args);
 }
 template <Handle T>
-T einsum(std::initializer_list<T> operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  return einsum(std::span<const T>(operands.begin(), operands.size()), equation, at);
+T einsum(Text equation, std::initializer_list<T> operands, std::source_location at = std::source_location::current()) {
+  return einsum(equation, std::span<const T>(operands.begin(), operands.size()), at);
 }
 template <Handle T>
-T einsum(const std::vector<T>& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  return einsum(std::span<const T>(operands), equation, at);
+T einsum(Text equation, const std::vector<T>& operands, std::source_location at = std::source_location::current()) {
+  return einsum(equation, std::span<const T>(operands), at);
 }
 template <Handle T>
-T einsum(const T& operands, As<T, std::string_view> equation, std::source_location at = std::source_location::current()) {
-  return einsum(std::span<const T>(&operands, 1), equation, at);
+T einsum(Text equation, const T& operands, std::source_location at = std::source_location::current()) {
+  return einsum(equation, std::span<const T>(&operands, 1), at);
 }
 
 struct tensordot_options {
@@ -4546,6 +4760,12 @@ T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_
 }
 
 template <Handle T>
+T type(const T& self, As<T, Text> dtype, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::type_name, at, args);
+}
+
+template <Handle T>
 T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::type_as, at, args);
@@ -5390,6 +5610,69 @@ class Methods {
   const T& cos_(std::source_location at = std::source_location::current()) const {
     return gradwire::cos_(self(), at);
   }
+  T tan(std::source_location at = std::source_location::current()) const {
+    return gradwire::tan(self(), at);
+  }
+  const T& tan_(std::source_location at = std::source_location::current()) const {
+    return gradwire::tan_(self(), at);
+  }
+  T asin(std::source_location at = std::source_location::current()) const {
+    return gradwire::asin(self(), at);
+  }
+  const T& asin_(std::source_location at = std::source_location::current()) const {
+    return gradwire::asin_(self(), at);
+  }
+  T acos(std::source_location at = std::source_location::current()) const {
+    return gradwire::acos(self(), at);
+  }
+  const T& acos_(std::source_location at = std::source_location::current()) const {
+    return gradwire::acos_(self(), at);
+  }
+  T atan(std::source_location at = std::source_location::current()) const {
+    return gradwire::atan(self(), at);
+  }
+  const T& atan_(std::source_location at = std::source_location::current()) const {
+    return gradwire::atan_(self(), at);
+  }
+  T sinh(std::source_location at = std::source_location::current()) const {
+    return gradwire::sinh(self(), at);
+  }
+  const T& sinh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::sinh_(self(), at);
+  }
+  T cosh(std::source_location at = std::source_location::current()) const {
+    return gradwire::cosh(self(), at);
+  }
+  const T& cosh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::cosh_(self(), at);
+  }
+  T asinh(std::source_location at = std::source_location::current()) const {
+    return gradwire::asinh(self(), at);
+  }
+  const T& asinh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::asinh_(self(), at);
+  }
+  T acosh(std::source_location at = std::source_location::current()) const {
+    return gradwire::acosh(self(), at);
+  }
+  T atanh(std::source_location at = std::source_location::current()) const {
+    return gradwire::atanh(self(), at);
+  }
+  const T& atanh_(std::source_location at = std::source_location::current()) const {
+    return gradwire::atanh_(self(), at);
+  }
+  T erf(std::source_location at = std::source_location::current()) const {
+    return gradwire::erf(self(), at);
+  }
+  const T& erf_(std::source_location at = std::source_location::current()) const {
+    return gradwire::erf_(self(), at);
+  }
+  T erfc(std::source_location at = std::source_location::current()) const {
+    return gradwire::erfc(self(), at);
+  }
+  const T& erfc_(std::source_location at = std::source_location::current()) const {
+    return gradwire::erfc_(self(), at);
+  }
   T tanh(std::source_location at = std::source_location::current()) const {
     return gradwire::tanh(self(), at);
   }
@@ -5680,6 +5963,18 @@ class Methods {
   const T& bitwise_not_(std::source_location at = std::source_location::current()) const {
     return gradwire::bitwise_not_(self(), at);
   }
+  T bitwise_left_shift(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_left_shift(self(), other, at);
+  }
+  const T& bitwise_left_shift_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_left_shift_(self(), other, at);
+  }
+  T bitwise_right_shift(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_right_shift(self(), other, at);
+  }
+  const T& bitwise_right_shift_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::bitwise_right_shift_(self(), other, at);
+  }
   T isnan(std::source_location at = std::source_location::current()) const {
     return gradwire::isnan(self(), at);
   }
@@ -5766,10 +6061,10 @@ class Methods {
     return gradwire::norm(self(), o.p, o.dim, o.keepdim, o.dtype, at);
   }
   template <class = void>
-  T norm(std::string_view p, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
+  T norm(Text p, OptionalInts dim = {}, bool keepdim = false, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
     return gradwire::norm(self(), p, dim, keepdim, dtype, at);
   }
-  T norm(std::string_view p, norm_named_options o, std::source_location at = std::source_location::current()) const {
+  T norm(Text p, norm_named_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::norm(self(), p, o.dim, o.keepdim, o.dtype, at);
   }
   template <class = void>
@@ -6504,6 +6799,9 @@ class Methods {
   T type(DType dtype, std::source_location at = std::source_location::current()) const {
     return gradwire::type(self(), dtype, at);
   }
+  T type(Text dtype, std::source_location at = std::source_location::current()) const {
+    return gradwire::type(self(), dtype, at);
+  }
   T type_as(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::type_as(self(), other, at);
   }
@@ -6771,6 +7069,22 @@ class Methods {
   friend const T& operator^=(const T& a, Operand<T> b) {
     const Value<T> args[] = {Value<T>(a), b.value()};
     a.maker().none(op::bitwise_xor_, b.at(), args);
+    return a;
+  }
+  friend T operator<<(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_left_shift, a, b);
+  }
+  friend const T& operator<<=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_left_shift_, b.at(), args);
+    return a;
+  }
+  friend T operator>>(Operand<T> a, Operand<T> b) {
+    return binary(op::bitwise_right_shift, a, b);
+  }
+  friend const T& operator>>=(const T& a, Operand<T> b) {
+    const Value<T> args[] = {Value<T>(a), b.value()};
+    a.maker().none(op::bitwise_right_shift_, b.at(), args);
     return a;
   }
 
