@@ -60,9 +60,10 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
 const Catalogue& all() {
   static const Catalogue c = [] {
     Catalogue c;
-    for (std::span<const OpDef> family : {kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,
-                                          kReduceOps, kScanOps, kSortOps, kShapeOps, kJoinOps, kIndexOps, kSelectOps,
-                                          kLinalgOps, kNnOps, kLossOps, kCreateOps, kRandomOps, kAutogradOps}) {
+    for (std::span<const OpDef> family :
+         {kUnaryOps,  kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,   kActivationOps,
+          kReduceOps, kScanOps,   kSortOps,   kShapeOps,   kJoinOps,    kIndexOps,   kSelectOps,
+          kLinalgOps, kNnOps,     kLossOps,   kCreateOps,  kRandomOps,  kAutogradOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));

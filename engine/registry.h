@@ -53,8 +53,8 @@ void check(OpId, std::span<Bound> args);
 /// Runs a call of any row; args may leave out trailing defaults. Errors name the operator.
 Results call(Context&, OpId, std::span<const Bound> args);
 
-extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps, kReduceOps,
-    kScanOps, kSortOps, kShapeOps, kJoinOps, kIndexOps, kSelectOps, kLinalgOps, kNnOps, kLossOps, kCreateOps,
-    kRandomOps, kAutogradOps;
+extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,
+    kActivationOps, kReduceOps, kScanOps, kSortOps, kShapeOps, kJoinOps, kIndexOps, kSelectOps, kLinalgOps, kNnOps,
+    kLossOps, kCreateOps, kRandomOps, kAutogradOps;
 
 }  // namespace gradwire::engine

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 5482302726872227980ull;
-inline constexpr int kOperators = 198;
+inline constexpr uint64_t kCatalogueHash = 11296925035491809092ull;
+inline constexpr int kOperators = 206;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -92,6 +92,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "hypot",
     "hypot_",
     "logaddexp",
+    "copysign",
+    "copysign_",
+    "xlogy",
+    "xlogy_",
     "add",
     "add_",
     "sub",
@@ -164,6 +168,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "isinf",
     "isfinite",
     "isclose",
+    "leaky_relu",
+    "silu",
+    "gelu",
+    "softplus",
     "sum",
     "mean",
     "view",
@@ -294,124 +302,132 @@ inline constexpr uint16_t atan2_ = 76;
 inline constexpr uint16_t hypot = 77;
 inline constexpr uint16_t hypot_ = 78;
 inline constexpr uint16_t logaddexp = 79;
-inline constexpr uint16_t add = 80;
-inline constexpr uint16_t add_ = 81;
-inline constexpr uint16_t sub = 82;
-inline constexpr uint16_t sub_ = 83;
-inline constexpr uint16_t mul = 84;
-inline constexpr uint16_t mul_ = 85;
-inline constexpr uint16_t div = 86;
-inline constexpr uint16_t div_ = 87;
-inline constexpr uint16_t maximum = 88;
-inline constexpr uint16_t minimum = 89;
-inline constexpr uint16_t fmod = 90;
-inline constexpr uint16_t fmod_ = 91;
-inline constexpr uint16_t remainder = 92;
-inline constexpr uint16_t remainder_ = 93;
-inline constexpr uint16_t floor_divide = 94;
-inline constexpr uint16_t floor_divide_ = 95;
-inline constexpr uint16_t true_divide = 96;
-inline constexpr uint16_t true_divide_ = 97;
-inline constexpr uint16_t divide = 98;
-inline constexpr uint16_t divide_ = 99;
-inline constexpr uint16_t multiply = 100;
-inline constexpr uint16_t multiply_ = 101;
-inline constexpr uint16_t subtract = 102;
-inline constexpr uint16_t subtract_ = 103;
-inline constexpr uint16_t rsub = 104;
-inline constexpr uint16_t fmax = 105;
-inline constexpr uint16_t fmin = 106;
-inline constexpr uint16_t addcmul = 107;
-inline constexpr uint16_t addcmul_ = 108;
-inline constexpr uint16_t addcdiv = 109;
-inline constexpr uint16_t addcdiv_ = 110;
-inline constexpr uint16_t lerp = 111;
-inline constexpr uint16_t lerp_ = 112;
-inline constexpr uint16_t clamp = 113;
-inline constexpr uint16_t clamp_ = 114;
-inline constexpr uint16_t clamp_min = 115;
-inline constexpr uint16_t clamp_min_ = 116;
-inline constexpr uint16_t clamp_max = 117;
-inline constexpr uint16_t clamp_max_ = 118;
-inline constexpr uint16_t masked_fill = 119;
-inline constexpr uint16_t masked_fill_ = 120;
-inline constexpr uint16_t eq = 121;
-inline constexpr uint16_t ne = 122;
-inline constexpr uint16_t lt = 123;
-inline constexpr uint16_t le = 124;
-inline constexpr uint16_t gt = 125;
-inline constexpr uint16_t ge = 126;
-inline constexpr uint16_t where = 127;
-inline constexpr uint16_t logical_and = 128;
-inline constexpr uint16_t logical_and_ = 129;
-inline constexpr uint16_t logical_or = 130;
-inline constexpr uint16_t logical_or_ = 131;
-inline constexpr uint16_t logical_xor = 132;
-inline constexpr uint16_t logical_xor_ = 133;
-inline constexpr uint16_t logical_not = 134;
-inline constexpr uint16_t logical_not_ = 135;
-inline constexpr uint16_t bitwise_and = 136;
-inline constexpr uint16_t bitwise_and_ = 137;
-inline constexpr uint16_t bitwise_or = 138;
-inline constexpr uint16_t bitwise_or_ = 139;
-inline constexpr uint16_t bitwise_xor = 140;
-inline constexpr uint16_t bitwise_xor_ = 141;
-inline constexpr uint16_t bitwise_not = 142;
-inline constexpr uint16_t bitwise_not_ = 143;
-inline constexpr uint16_t bitwise_left_shift = 144;
-inline constexpr uint16_t bitwise_left_shift_ = 145;
-inline constexpr uint16_t bitwise_right_shift = 146;
-inline constexpr uint16_t bitwise_right_shift_ = 147;
-inline constexpr uint16_t isnan = 148;
-inline constexpr uint16_t isinf = 149;
-inline constexpr uint16_t isfinite = 150;
-inline constexpr uint16_t isclose = 151;
-inline constexpr uint16_t sum = 152;
-inline constexpr uint16_t mean = 153;
-inline constexpr uint16_t view = 154;
-inline constexpr uint16_t reshape = 155;
-inline constexpr uint16_t expand = 156;
-inline constexpr uint16_t permute = 157;
-inline constexpr uint16_t transpose = 158;
-inline constexpr uint16_t as_strided = 159;
-inline constexpr uint16_t strided_view = 160;
-inline constexpr uint16_t as_strided_backward = 161;
-inline constexpr uint16_t as_strided_scatter = 162;
-inline constexpr uint16_t index = 163;
-inline constexpr uint16_t index_backward = 164;
-inline constexpr uint16_t index_put = 165;
-inline constexpr uint16_t index_put_ = 166;
-inline constexpr uint16_t matmul = 167;
-inline constexpr uint16_t log_softmax = 168;
-inline constexpr uint16_t nll_pick = 169;
-inline constexpr uint16_t nll_spread = 170;
-inline constexpr uint16_t nll_loss = 171;
-inline constexpr uint16_t zeros = 172;
-inline constexpr uint16_t ones = 173;
-inline constexpr uint16_t full = 174;
-inline constexpr uint16_t zeros_like = 175;
-inline constexpr uint16_t ones_like = 176;
-inline constexpr uint16_t rand = 177;
-inline constexpr uint16_t randn = 178;
-inline constexpr uint16_t manual_seed = 179;
-inline constexpr uint16_t clone = 180;
-inline constexpr uint16_t contiguous = 181;
-inline constexpr uint16_t cast = 182;
-inline constexpr uint16_t to = 183;
-inline constexpr uint16_t copy = 184;
-inline constexpr uint16_t copy_ = 185;
-inline constexpr uint16_t fill = 186;
-inline constexpr uint16_t fill_ = 187;
-inline constexpr uint16_t zero = 188;
-inline constexpr uint16_t zero_ = 189;
-inline constexpr uint16_t detach = 190;
-inline constexpr uint16_t data = 191;
-inline constexpr uint16_t requires_grad_ = 192;
-inline constexpr uint16_t retain_grad = 193;
-inline constexpr uint16_t set_grad = 194;
-inline constexpr uint16_t zero_grad = 195;
-inline constexpr uint16_t backward = 196;
-inline constexpr uint16_t grad = 197;
+inline constexpr uint16_t copysign = 80;
+inline constexpr uint16_t copysign_ = 81;
+inline constexpr uint16_t xlogy = 82;
+inline constexpr uint16_t xlogy_ = 83;
+inline constexpr uint16_t add = 84;
+inline constexpr uint16_t add_ = 85;
+inline constexpr uint16_t sub = 86;
+inline constexpr uint16_t sub_ = 87;
+inline constexpr uint16_t mul = 88;
+inline constexpr uint16_t mul_ = 89;
+inline constexpr uint16_t div = 90;
+inline constexpr uint16_t div_ = 91;
+inline constexpr uint16_t maximum = 92;
+inline constexpr uint16_t minimum = 93;
+inline constexpr uint16_t fmod = 94;
+inline constexpr uint16_t fmod_ = 95;
+inline constexpr uint16_t remainder = 96;
+inline constexpr uint16_t remainder_ = 97;
+inline constexpr uint16_t floor_divide = 98;
+inline constexpr uint16_t floor_divide_ = 99;
+inline constexpr uint16_t true_divide = 100;
+inline constexpr uint16_t true_divide_ = 101;
+inline constexpr uint16_t divide = 102;
+inline constexpr uint16_t divide_ = 103;
+inline constexpr uint16_t multiply = 104;
+inline constexpr uint16_t multiply_ = 105;
+inline constexpr uint16_t subtract = 106;
+inline constexpr uint16_t subtract_ = 107;
+inline constexpr uint16_t rsub = 108;
+inline constexpr uint16_t fmax = 109;
+inline constexpr uint16_t fmin = 110;
+inline constexpr uint16_t addcmul = 111;
+inline constexpr uint16_t addcmul_ = 112;
+inline constexpr uint16_t addcdiv = 113;
+inline constexpr uint16_t addcdiv_ = 114;
+inline constexpr uint16_t lerp = 115;
+inline constexpr uint16_t lerp_ = 116;
+inline constexpr uint16_t clamp = 117;
+inline constexpr uint16_t clamp_ = 118;
+inline constexpr uint16_t clamp_min = 119;
+inline constexpr uint16_t clamp_min_ = 120;
+inline constexpr uint16_t clamp_max = 121;
+inline constexpr uint16_t clamp_max_ = 122;
+inline constexpr uint16_t masked_fill = 123;
+inline constexpr uint16_t masked_fill_ = 124;
+inline constexpr uint16_t eq = 125;
+inline constexpr uint16_t ne = 126;
+inline constexpr uint16_t lt = 127;
+inline constexpr uint16_t le = 128;
+inline constexpr uint16_t gt = 129;
+inline constexpr uint16_t ge = 130;
+inline constexpr uint16_t where = 131;
+inline constexpr uint16_t logical_and = 132;
+inline constexpr uint16_t logical_and_ = 133;
+inline constexpr uint16_t logical_or = 134;
+inline constexpr uint16_t logical_or_ = 135;
+inline constexpr uint16_t logical_xor = 136;
+inline constexpr uint16_t logical_xor_ = 137;
+inline constexpr uint16_t logical_not = 138;
+inline constexpr uint16_t logical_not_ = 139;
+inline constexpr uint16_t bitwise_and = 140;
+inline constexpr uint16_t bitwise_and_ = 141;
+inline constexpr uint16_t bitwise_or = 142;
+inline constexpr uint16_t bitwise_or_ = 143;
+inline constexpr uint16_t bitwise_xor = 144;
+inline constexpr uint16_t bitwise_xor_ = 145;
+inline constexpr uint16_t bitwise_not = 146;
+inline constexpr uint16_t bitwise_not_ = 147;
+inline constexpr uint16_t bitwise_left_shift = 148;
+inline constexpr uint16_t bitwise_left_shift_ = 149;
+inline constexpr uint16_t bitwise_right_shift = 150;
+inline constexpr uint16_t bitwise_right_shift_ = 151;
+inline constexpr uint16_t isnan = 152;
+inline constexpr uint16_t isinf = 153;
+inline constexpr uint16_t isfinite = 154;
+inline constexpr uint16_t isclose = 155;
+inline constexpr uint16_t leaky_relu = 156;
+inline constexpr uint16_t silu = 157;
+inline constexpr uint16_t gelu = 158;
+inline constexpr uint16_t softplus = 159;
+inline constexpr uint16_t sum = 160;
+inline constexpr uint16_t mean = 161;
+inline constexpr uint16_t view = 162;
+inline constexpr uint16_t reshape = 163;
+inline constexpr uint16_t expand = 164;
+inline constexpr uint16_t permute = 165;
+inline constexpr uint16_t transpose = 166;
+inline constexpr uint16_t as_strided = 167;
+inline constexpr uint16_t strided_view = 168;
+inline constexpr uint16_t as_strided_backward = 169;
+inline constexpr uint16_t as_strided_scatter = 170;
+inline constexpr uint16_t index = 171;
+inline constexpr uint16_t index_backward = 172;
+inline constexpr uint16_t index_put = 173;
+inline constexpr uint16_t index_put_ = 174;
+inline constexpr uint16_t matmul = 175;
+inline constexpr uint16_t log_softmax = 176;
+inline constexpr uint16_t nll_pick = 177;
+inline constexpr uint16_t nll_spread = 178;
+inline constexpr uint16_t nll_loss = 179;
+inline constexpr uint16_t zeros = 180;
+inline constexpr uint16_t ones = 181;
+inline constexpr uint16_t full = 182;
+inline constexpr uint16_t zeros_like = 183;
+inline constexpr uint16_t ones_like = 184;
+inline constexpr uint16_t rand = 185;
+inline constexpr uint16_t randn = 186;
+inline constexpr uint16_t manual_seed = 187;
+inline constexpr uint16_t clone = 188;
+inline constexpr uint16_t contiguous = 189;
+inline constexpr uint16_t cast = 190;
+inline constexpr uint16_t to = 191;
+inline constexpr uint16_t copy = 192;
+inline constexpr uint16_t copy_ = 193;
+inline constexpr uint16_t fill = 194;
+inline constexpr uint16_t fill_ = 195;
+inline constexpr uint16_t zero = 196;
+inline constexpr uint16_t zero_ = 197;
+inline constexpr uint16_t detach = 198;
+inline constexpr uint16_t data = 199;
+inline constexpr uint16_t requires_grad_ = 200;
+inline constexpr uint16_t retain_grad = 201;
+inline constexpr uint16_t set_grad = 202;
+inline constexpr uint16_t zero_grad = 203;
+inline constexpr uint16_t backward = 204;
+inline constexpr uint16_t grad = 205;
 }  // namespace op
 
 template <Handle T>
@@ -942,6 +958,32 @@ template <Handle T>
 T logaddexp(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::logaddexp, at, args);
+}
+
+template <Handle T>
+T copysign(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::copysign, at, args);
+}
+
+template <Handle T>
+const T& copysign_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::copysign_, at, args);
+  return self;
+}
+
+template <Handle T>
+T xlogy(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::xlogy, at, args);
+}
+
+template <Handle T>
+const T& xlogy_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::xlogy_, at, args);
+  return self;
 }
 
 struct add_options {
@@ -1518,6 +1560,55 @@ T isclose(const T& self, As<T, const T&> other, As<T, double> rtol = 1e-05, As<T
 template <Handle T>
 T isclose(const T& self, const std::type_identity_t<T>& other, isclose_options o, std::source_location at = std::source_location::current()) {
   return isclose(self, other, o.rtol, o.atol, o.equal_nan, at);
+}
+
+struct leaky_relu_options {
+  [[no_unique_address]] Named named_{};
+  double negative_slope = 0.01;
+};
+template <Handle T>
+T leaky_relu(const T& input, As<T, double> negative_slope = 0.01, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(negative_slope)};
+  return input.maker().one(op::leaky_relu, at, args);
+}
+template <Handle T>
+T leaky_relu(const T& input, leaky_relu_options o, std::source_location at = std::source_location::current()) {
+  return leaky_relu(input, o.negative_slope, at);
+}
+
+template <Handle T>
+T silu(const T& input, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input)};
+  return input.maker().one(op::silu, at, args);
+}
+
+struct gelu_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view approximate = "none";
+};
+template <Handle T>
+T gelu(const T& input, As<T, std::string_view> approximate = "none", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(approximate)};
+  return input.maker().one(op::gelu, at, args);
+}
+template <Handle T>
+T gelu(const T& input, gelu_options o, std::source_location at = std::source_location::current()) {
+  return gelu(input, o.approximate, at);
+}
+
+struct softplus_options {
+  [[no_unique_address]] Named named_{};
+  double beta = 1.0;
+  double threshold = 2e+01;
+};
+template <Handle T>
+T softplus(const T& input, As<T, double> beta = 1.0, As<T, double> threshold = 2e+01, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(beta), to_value<T>(threshold)};
+  return input.maker().one(op::softplus, at, args);
+}
+template <Handle T>
+T softplus(const T& input, softplus_options o, std::source_location at = std::source_location::current()) {
+  return softplus(input, o.beta, o.threshold, at);
 }
 
 struct sum_options {
@@ -2348,6 +2439,18 @@ class Methods {
   }
   T logaddexp(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::logaddexp(self(), other, at);
+  }
+  T copysign(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::copysign(self(), other, at);
+  }
+  const T& copysign_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::copysign_(self(), other, at);
+  }
+  T xlogy(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::xlogy(self(), other, at);
+  }
+  const T& xlogy_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::xlogy_(self(), other, at);
   }
   template <class = void>
   T add(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {
