@@ -110,7 +110,8 @@ template <class V> GW_FN V scalar(const Scalar& s) {
 }
 
 template <class D> GW_FN Vec<D> div_trunc(Vec<D> a, Vec<D> b) { return Vec<D>(hn::Trunc((a / b).v)); }
-/// Where the quotient is small its remainder is exact, and says whether the result is one less or more.
+/// The rounded quotient may be a whole number where the true one is just below, never the other way round; where it is
+/// small its remainder is exact, and tells.
 template <class D> GW_FN Vec<D> div_floor(Vec<D> a, Vec<D> b) {
 #if HWY_NATIVE_FMA
   using V = Vec<D>;
@@ -121,8 +122,7 @@ template <class D> GW_FN Vec<D> div_floor(Vec<D> a, Vec<D> b) {
   if (hn::AllTrue(D(), small)) {
     const V f(hn::Floor(q.v)), rest = fma(-f, b, a);
     const Mask<D> less{hn::Lt(hn::Mul(rest.v, hn::CopySign(hn::Set(D(), T(1)), b.v)), hn::Zero(D()))};
-    const Mask<D> more{hn::Ge(hn::Abs(rest.v), hn::Abs(b.v))};
-    const V exact = select(less, f - V(1.0), select(more, f + V(1.0), f));
+    const V exact = select(less, f - V(1.0), f);
     return select(exact == zero, V(hn::CopySign(zero.v, q.v)), exact);
   }
 #endif

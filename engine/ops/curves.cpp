@@ -394,7 +394,7 @@ constexpr OpDef kRows[] = {
           const Operand<Tensor> x = g.operand(0), y = g.operand(1);
           if (g.needs(0)) {
             const Tensor other = y.is_tensor() ? g.in(1) : g.cx.full({}, y.scalar(), g.dout().dtype());
-            d.at[0] = g.dout() * where(logical_and(eq(g.in(0), 0), le(other, 0)), 0, log(other));
+            d.at[0] = where(logical_and(eq(g.in(0), 0), le(other, 0)), 0, xlogy(g.dout(), other));
           }
           if (g.needs(1)) d.at[1] = g.dout() * (x / g.in(1));
           return d;
