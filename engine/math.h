@@ -170,7 +170,13 @@ template <class T> GW_FN Int<T> div_floor(Int<T> a, Int<T> b) {
 template <class T> GW_FN Int<T> fmod(Int<T> a, Int<T> b) { return a - div_trunc(a, b) * b; }
 template <class T> GW_FN Int<T> remainder(Int<T> a, Int<T> b) { return a - div_floor(a, b) * b; }
 
-template <class T> GW_FN Int<T> abs(Int<T> x) { return x.v < 0 ? -x : x; }
+template <class T> GW_FN bool negative(Int<T> x) {
+  if constexpr (std::is_signed_v<T>)
+    return x.v < 0;
+  else
+    return false;
+}
+template <class T> GW_FN Int<T> abs(Int<T> x) { return negative(x) ? -x : x; }
 // Whole numbers are round already.
 template <class T> GW_FN Int<T> floor(Int<T> x) { return x; }
 template <class T> GW_FN Int<T> ceil(Int<T> x) { return x; }
@@ -189,16 +195,16 @@ template <class T> GW_FN Int<T> bit_not(Int<T> x) {
 
 /// By fewer than 0 or at least as many places as there are: nothing of the number is left but, to the right, its sign.
 template <class T> GW_FN Int<T> shift_left(Int<T> a, Int<T> b) {
-  return b.v < 0 || b.bits() >= 8 * sizeof(T) ? Int<T>(T(0)) : Int<T>::wrap(a.bits() << b.bits());
+  return negative(b) || b.bits() >= 8 * sizeof(T) ? Int<T>(T(0)) : Int<T>::wrap(a.bits() << b.bits());
 }
 template <class T> GW_FN Int<T> shift_right(Int<T> a, Int<T> b) {
-  const bool all = b.v < 0 || b.bits() >= 8 * sizeof(T);
+  const bool all = negative(b) || b.bits() >= 8 * sizeof(T);
   return Int<T>(static_cast<T>(a.v >> (all ? 8 * sizeof(T) - 1 : b.bits())));
 }
 
 /// Wraps. A negative exponent gives 1 / a^-b rounded toward 0, and 0 for a base of 0.
 template <class T> GW_FN Int<T> pow(Int<T> a, Int<T> b) {
-  if (b.v < 0) {
+  if (negative(b)) {
     if (a.v == 1) return a;
     if constexpr (std::is_signed_v<T>) {
       if (a.v == -1) return b.v & 1 ? a : -a;

@@ -151,7 +151,8 @@ struct OpDef {
   const char* sig = nullptr;
   bool inplace = false;  // and name_, whose result is self
   const char* doc = nullptr;
-  // pointwise: a functor of engine/functors over the first `pointwise` parameters, broadcast and promoted
+  // pointwise: a functor of engine/functors over the first `pointwise` parameters, broadcast and promoted; where no
+  // functor has the row's name, `choose` always says which. For a parameter that is left out self stands in.
   int pointwise = 0;
   DTypeRule dtype = nullptr;
   Chosen (*choose)(const Call&) = nullptr;

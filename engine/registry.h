@@ -57,9 +57,9 @@ void check(OpId, std::span<Bound> args);
 /// Runs a call of any row; args may leave out trailing defaults. Errors name the operator.
 Results call(Context&, OpId, std::span<const Bound> args);
 
-extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps, kReduceOps,
-    kScanOps, kSortOps, kShapeOps, kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps, kSelectOps, kMaskOps,
-    kLinalgOps, kPadOps, kConvOps, kPoolOps, kNnOps, kNormOps, kLossOps, kDistanceOps, kCreateOps, kConvertOps,
-    kRandomOps, kAutogradOps;
+extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,
+    kActivationOps, kReduceOps, kScanOps, kSortOps, kShapeOps, kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps,
+    kSelectOps, kMaskOps, kLinalgOps, kPadOps, kConvOps, kPoolOps, kNnOps, kNormOps, kLossOps, kDistanceOps, kCreateOps,
+    kConvertOps, kRandomOps, kAutogradOps;
 
 }  // namespace gradwire::engine

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 7986051583453931588ull;
-inline constexpr int kOperators = 424;
+inline constexpr uint64_t kCatalogueHash = 13855559228099455436ull;
+inline constexpr int kOperators = 432;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -92,6 +92,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "hypot",
     "hypot_",
     "logaddexp",
+    "copysign",
+    "copysign_",
+    "xlogy",
+    "xlogy_",
     "add",
     "add_",
     "sub",
@@ -164,6 +168,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "isinf",
     "isfinite",
     "isclose",
+    "leaky_relu",
+    "silu",
+    "gelu",
+    "softplus",
     "sum",
     "mean",
     "nansum",
@@ -520,350 +528,358 @@ inline constexpr uint16_t atan2_ = 76;
 inline constexpr uint16_t hypot = 77;
 inline constexpr uint16_t hypot_ = 78;
 inline constexpr uint16_t logaddexp = 79;
-inline constexpr uint16_t add = 80;
-inline constexpr uint16_t add_ = 81;
-inline constexpr uint16_t sub = 82;
-inline constexpr uint16_t sub_ = 83;
-inline constexpr uint16_t mul = 84;
-inline constexpr uint16_t mul_ = 85;
-inline constexpr uint16_t div = 86;
-inline constexpr uint16_t div_ = 87;
-inline constexpr uint16_t maximum = 88;
-inline constexpr uint16_t minimum = 89;
-inline constexpr uint16_t fmod = 90;
-inline constexpr uint16_t fmod_ = 91;
-inline constexpr uint16_t remainder = 92;
-inline constexpr uint16_t remainder_ = 93;
-inline constexpr uint16_t floor_divide = 94;
-inline constexpr uint16_t floor_divide_ = 95;
-inline constexpr uint16_t true_divide = 96;
-inline constexpr uint16_t true_divide_ = 97;
-inline constexpr uint16_t divide = 98;
-inline constexpr uint16_t divide_ = 99;
-inline constexpr uint16_t multiply = 100;
-inline constexpr uint16_t multiply_ = 101;
-inline constexpr uint16_t subtract = 102;
-inline constexpr uint16_t subtract_ = 103;
-inline constexpr uint16_t rsub = 104;
-inline constexpr uint16_t fmax = 105;
-inline constexpr uint16_t fmin = 106;
-inline constexpr uint16_t addcmul = 107;
-inline constexpr uint16_t addcmul_ = 108;
-inline constexpr uint16_t addcdiv = 109;
-inline constexpr uint16_t addcdiv_ = 110;
-inline constexpr uint16_t lerp = 111;
-inline constexpr uint16_t lerp_ = 112;
-inline constexpr uint16_t clamp = 113;
-inline constexpr uint16_t clamp_ = 114;
-inline constexpr uint16_t clamp_min = 115;
-inline constexpr uint16_t clamp_min_ = 116;
-inline constexpr uint16_t clamp_max = 117;
-inline constexpr uint16_t clamp_max_ = 118;
-inline constexpr uint16_t masked_fill = 119;
-inline constexpr uint16_t masked_fill_ = 120;
-inline constexpr uint16_t eq = 121;
-inline constexpr uint16_t ne = 122;
-inline constexpr uint16_t lt = 123;
-inline constexpr uint16_t le = 124;
-inline constexpr uint16_t gt = 125;
-inline constexpr uint16_t ge = 126;
-inline constexpr uint16_t where = 127;
-inline constexpr uint16_t logical_and = 128;
-inline constexpr uint16_t logical_and_ = 129;
-inline constexpr uint16_t logical_or = 130;
-inline constexpr uint16_t logical_or_ = 131;
-inline constexpr uint16_t logical_xor = 132;
-inline constexpr uint16_t logical_xor_ = 133;
-inline constexpr uint16_t logical_not = 134;
-inline constexpr uint16_t logical_not_ = 135;
-inline constexpr uint16_t bitwise_and = 136;
-inline constexpr uint16_t bitwise_and_ = 137;
-inline constexpr uint16_t bitwise_or = 138;
-inline constexpr uint16_t bitwise_or_ = 139;
-inline constexpr uint16_t bitwise_xor = 140;
-inline constexpr uint16_t bitwise_xor_ = 141;
-inline constexpr uint16_t bitwise_not = 142;
-inline constexpr uint16_t bitwise_not_ = 143;
-inline constexpr uint16_t bitwise_left_shift = 144;
-inline constexpr uint16_t bitwise_left_shift_ = 145;
-inline constexpr uint16_t bitwise_right_shift = 146;
-inline constexpr uint16_t bitwise_right_shift_ = 147;
-inline constexpr uint16_t isnan = 148;
-inline constexpr uint16_t isinf = 149;
-inline constexpr uint16_t isfinite = 150;
-inline constexpr uint16_t isclose = 151;
-inline constexpr uint16_t sum = 152;
-inline constexpr uint16_t mean = 153;
-inline constexpr uint16_t nansum = 154;
-inline constexpr uint16_t prod = 155;
-inline constexpr uint16_t prod_dim = 156;
-inline constexpr uint16_t logsumexp = 157;
-inline constexpr uint16_t var = 158;
-inline constexpr uint16_t var_unbiased = 159;
-inline constexpr uint16_t std = 160;
-inline constexpr uint16_t std_unbiased = 161;
-inline constexpr uint16_t norm = 162;
-inline constexpr uint16_t norm_named = 163;
-inline constexpr uint16_t all = 164;
-inline constexpr uint16_t any = 165;
-inline constexpr uint16_t count_nonzero = 166;
-inline constexpr uint16_t cumsum = 167;
-inline constexpr uint16_t reverse_cumsum = 168;
-inline constexpr uint16_t cumprod = 169;
-inline constexpr uint16_t linear_scan = 170;
-inline constexpr uint16_t logcumsumexp = 171;
-inline constexpr uint16_t cummax = 172;
-inline constexpr uint16_t cummin = 173;
-inline constexpr uint16_t max = 174;
-inline constexpr uint16_t max_dim = 175;
-inline constexpr uint16_t max_other = 176;
-inline constexpr uint16_t min = 177;
-inline constexpr uint16_t min_dim = 178;
-inline constexpr uint16_t min_other = 179;
-inline constexpr uint16_t amax = 180;
-inline constexpr uint16_t amin = 181;
-inline constexpr uint16_t argmax = 182;
-inline constexpr uint16_t argmin = 183;
-inline constexpr uint16_t sort = 184;
-inline constexpr uint16_t argsort = 185;
-inline constexpr uint16_t topk = 186;
-inline constexpr uint16_t kthvalue = 187;
-inline constexpr uint16_t median = 188;
-inline constexpr uint16_t median_dim = 189;
-inline constexpr uint16_t mode = 190;
-inline constexpr uint16_t pick_along = 191;
-inline constexpr uint16_t spread_along = 192;
-inline constexpr uint16_t view = 193;
-inline constexpr uint16_t reshape = 194;
-inline constexpr uint16_t expand = 195;
-inline constexpr uint16_t permute = 196;
-inline constexpr uint16_t transpose = 197;
-inline constexpr uint16_t t = 198;
-inline constexpr uint16_t swapaxes = 199;
-inline constexpr uint16_t movedim = 200;
-inline constexpr uint16_t squeeze = 201;
-inline constexpr uint16_t unsqueeze = 202;
-inline constexpr uint16_t flatten = 203;
-inline constexpr uint16_t unflatten = 204;
-inline constexpr uint16_t slice = 205;
-inline constexpr uint16_t slice_backward = 206;
-inline constexpr uint16_t narrow = 207;
-inline constexpr uint16_t select = 208;
-inline constexpr uint16_t select_backward = 209;
-inline constexpr uint16_t expand_as = 210;
-inline constexpr uint16_t view_as = 211;
-inline constexpr uint16_t reshape_as = 212;
-inline constexpr uint16_t broadcast_to = 213;
-inline constexpr uint16_t broadcast_tensors = 214;
-inline constexpr uint16_t as_strided = 215;
-inline constexpr uint16_t strided_view = 216;
-inline constexpr uint16_t as_strided_backward = 217;
-inline constexpr uint16_t as_strided_scatter = 218;
-inline constexpr uint16_t diagonal = 219;
-inline constexpr uint16_t diagonal_backward = 220;
-inline constexpr uint16_t diag_embed = 221;
-inline constexpr uint16_t diag = 222;
-inline constexpr uint16_t diagflat = 223;
-inline constexpr uint16_t tril = 224;
-inline constexpr uint16_t tril_ = 225;
-inline constexpr uint16_t triu = 226;
-inline constexpr uint16_t triu_ = 227;
-inline constexpr uint16_t block_diag = 228;
-inline constexpr uint16_t cat = 229;
-inline constexpr uint16_t stack = 230;
-inline constexpr uint16_t split = 231;
-inline constexpr uint16_t split_sizes = 232;
-inline constexpr uint16_t split_with_sizes = 233;
-inline constexpr uint16_t chunk = 234;
-inline constexpr uint16_t unbind = 235;
-inline constexpr uint16_t flip = 236;
-inline constexpr uint16_t roll = 237;
-inline constexpr uint16_t rot90 = 238;
-inline constexpr uint16_t repeat = 239;
-inline constexpr uint16_t tile = 240;
-inline constexpr uint16_t meshgrid = 241;
-inline constexpr uint16_t repeat_interleave = 242;
-inline constexpr uint16_t repeat_interleave_Tensor = 243;
-inline constexpr uint16_t repeat_interleave_places = 244;
-inline constexpr uint16_t index = 245;
-inline constexpr uint16_t index_backward = 246;
-inline constexpr uint16_t index_put = 247;
-inline constexpr uint16_t index_put_ = 248;
-inline constexpr uint16_t index_select = 249;
-inline constexpr uint16_t gather = 250;
-inline constexpr uint16_t scatter = 251;
-inline constexpr uint16_t scatter_ = 252;
-inline constexpr uint16_t scatter_value = 253;
-inline constexpr uint16_t scatter_value_ = 254;
-inline constexpr uint16_t scatter_add = 255;
-inline constexpr uint16_t scatter_add_ = 256;
-inline constexpr uint16_t index_add = 257;
-inline constexpr uint16_t index_add_ = 258;
-inline constexpr uint16_t index_copy = 259;
-inline constexpr uint16_t index_copy_ = 260;
-inline constexpr uint16_t index_fill = 261;
-inline constexpr uint16_t index_fill_ = 262;
-inline constexpr uint16_t take = 263;
-inline constexpr uint16_t put = 264;
-inline constexpr uint16_t put_ = 265;
-inline constexpr uint16_t take_along_dim = 266;
-inline constexpr uint16_t masked_select = 267;
-inline constexpr uint16_t masked_scatter = 268;
-inline constexpr uint16_t masked_scatter_ = 269;
-inline constexpr uint16_t nonzero = 270;
-inline constexpr uint16_t nonzero_numpy = 271;
-inline constexpr uint16_t argwhere = 272;
-inline constexpr uint16_t one_hot = 273;
-inline constexpr uint16_t matmul = 274;
-inline constexpr uint16_t mm = 275;
-inline constexpr uint16_t bmm = 276;
-inline constexpr uint16_t mv = 277;
-inline constexpr uint16_t dot = 278;
-inline constexpr uint16_t vdot = 279;
-inline constexpr uint16_t inner = 280;
-inline constexpr uint16_t outer = 281;
-inline constexpr uint16_t ger = 282;
-inline constexpr uint16_t addmm = 283;
-inline constexpr uint16_t addmm_ = 284;
-inline constexpr uint16_t addmv = 285;
-inline constexpr uint16_t addmv_ = 286;
-inline constexpr uint16_t addr = 287;
-inline constexpr uint16_t addr_ = 288;
-inline constexpr uint16_t addbmm = 289;
-inline constexpr uint16_t addbmm_ = 290;
-inline constexpr uint16_t baddbmm = 291;
-inline constexpr uint16_t baddbmm_ = 292;
-inline constexpr uint16_t linear = 293;
-inline constexpr uint16_t einsum = 294;
-inline constexpr uint16_t tensordot = 295;
-inline constexpr uint16_t tensordot_lists = 296;
-inline constexpr uint16_t tensordot_pair = 297;
-inline constexpr uint16_t kron = 298;
-inline constexpr uint16_t matrix_power = 299;
-inline constexpr uint16_t cross = 300;
-inline constexpr uint16_t trace = 301;
-inline constexpr uint16_t constant_pad_nd = 302;
-inline constexpr uint16_t pad = 303;
-inline constexpr uint16_t conv_forward = 304;
-inline constexpr uint16_t conv_input = 305;
-inline constexpr uint16_t conv_weight = 306;
-inline constexpr uint16_t conv1d = 307;
-inline constexpr uint16_t conv2d = 308;
-inline constexpr uint16_t conv3d = 309;
-inline constexpr uint16_t conv_transpose1d = 310;
-inline constexpr uint16_t conv_transpose2d = 311;
-inline constexpr uint16_t conv_transpose3d = 312;
-inline constexpr uint16_t max_pool1d_with_indices = 313;
-inline constexpr uint16_t max_pool1d = 314;
-inline constexpr uint16_t max_pool1d_indices = 315;
-inline constexpr uint16_t max_pool2d_with_indices = 316;
-inline constexpr uint16_t max_pool2d = 317;
-inline constexpr uint16_t max_pool2d_indices = 318;
-inline constexpr uint16_t max_pool3d_with_indices = 319;
-inline constexpr uint16_t max_pool3d = 320;
-inline constexpr uint16_t max_pool3d_indices = 321;
-inline constexpr uint16_t avg_pool1d = 322;
-inline constexpr uint16_t avg_pool2d = 323;
-inline constexpr uint16_t avg_pool3d = 324;
-inline constexpr uint16_t adaptive_avg_pool1d = 325;
-inline constexpr uint16_t adaptive_avg_pool2d = 326;
-inline constexpr uint16_t adaptive_avg_pool3d = 327;
-inline constexpr uint16_t softmax = 328;
-inline constexpr uint16_t softmin = 329;
-inline constexpr uint16_t log_softmax = 330;
-inline constexpr uint16_t batch_norm = 331;
-inline constexpr uint16_t layer_norm = 332;
-inline constexpr uint16_t group_norm = 333;
-inline constexpr uint16_t instance_norm = 334;
-inline constexpr uint16_t dropout = 335;
-inline constexpr uint16_t nll_pick = 336;
-inline constexpr uint16_t nll_spread = 337;
-inline constexpr uint16_t nll_loss = 338;
-inline constexpr uint16_t mse_loss = 339;
-inline constexpr uint16_t l1_loss = 340;
-inline constexpr uint16_t smooth_l1_loss = 341;
-inline constexpr uint16_t huber_loss = 342;
-inline constexpr uint16_t binary_cross_entropy = 343;
-inline constexpr uint16_t binary_cross_entropy_with_logits = 344;
-inline constexpr uint16_t kl_div = 345;
-inline constexpr uint16_t cross_entropy = 346;
-inline constexpr uint16_t zeros = 347;
-inline constexpr uint16_t ones = 348;
-inline constexpr uint16_t full = 349;
-inline constexpr uint16_t zeros_like = 350;
-inline constexpr uint16_t ones_like = 351;
-inline constexpr uint16_t empty = 352;
-inline constexpr uint16_t full_like = 353;
-inline constexpr uint16_t empty_like = 354;
-inline constexpr uint16_t new_zeros = 355;
-inline constexpr uint16_t new_ones = 356;
-inline constexpr uint16_t new_empty = 357;
-inline constexpr uint16_t new_full = 358;
-inline constexpr uint16_t new_tensor = 359;
-inline constexpr uint16_t arange = 360;
-inline constexpr uint16_t arange_start = 361;
-inline constexpr uint16_t range = 362;
-inline constexpr uint16_t linspace = 363;
-inline constexpr uint16_t logspace = 364;
-inline constexpr uint16_t eye = 365;
-inline constexpr uint16_t tril_indices = 366;
-inline constexpr uint16_t triu_indices = 367;
-inline constexpr uint16_t to_device = 368;
-inline constexpr uint16_t to_other = 369;
-inline constexpr uint16_t type = 370;
-inline constexpr uint16_t type_name = 371;
-inline constexpr uint16_t type_as = 372;
-inline constexpr uint16_t float_ = 373;
-inline constexpr uint16_t double_ = 374;
-inline constexpr uint16_t half = 375;
-inline constexpr uint16_t bfloat16_ = 376;
-inline constexpr uint16_t int_ = 377;
-inline constexpr uint16_t long_ = 378;
-inline constexpr uint16_t short_ = 379;
-inline constexpr uint16_t char_ = 380;
-inline constexpr uint16_t byte = 381;
-inline constexpr uint16_t bool_ = 382;
-inline constexpr uint16_t generator = 383;
-inline constexpr uint16_t manual_seed = 384;
-inline constexpr uint16_t rand = 385;
-inline constexpr uint16_t randn = 386;
-inline constexpr uint16_t rand_like = 387;
-inline constexpr uint16_t randn_like = 388;
-inline constexpr uint16_t randint = 389;
-inline constexpr uint16_t randint_low = 390;
-inline constexpr uint16_t randint_like = 391;
-inline constexpr uint16_t randint_like_low = 392;
-inline constexpr uint16_t randperm = 393;
-inline constexpr uint16_t normal = 394;
-inline constexpr uint16_t normal_size = 395;
-inline constexpr uint16_t bernoulli = 396;
-inline constexpr uint16_t bernoulli_p = 397;
-inline constexpr uint16_t normal_ = 398;
-inline constexpr uint16_t uniform_ = 399;
-inline constexpr uint16_t random_ = 400;
-inline constexpr uint16_t random_to_ = 401;
-inline constexpr uint16_t random_from_ = 402;
-inline constexpr uint16_t bernoulli_ = 403;
-inline constexpr uint16_t exponential_ = 404;
-inline constexpr uint16_t clone = 405;
-inline constexpr uint16_t contiguous = 406;
-inline constexpr uint16_t cast = 407;
-inline constexpr uint16_t to = 408;
-inline constexpr uint16_t copy = 409;
-inline constexpr uint16_t copy_ = 410;
-inline constexpr uint16_t fill = 411;
-inline constexpr uint16_t fill_ = 412;
-inline constexpr uint16_t zero = 413;
-inline constexpr uint16_t zero_ = 414;
-inline constexpr uint16_t detach = 415;
-inline constexpr uint16_t data = 416;
-inline constexpr uint16_t requires_grad_ = 417;
-inline constexpr uint16_t Variable = 418;
-inline constexpr uint16_t retain_grad = 419;
-inline constexpr uint16_t set_grad = 420;
-inline constexpr uint16_t zero_grad = 421;
-inline constexpr uint16_t backward = 422;
-inline constexpr uint16_t grad = 423;
+inline constexpr uint16_t copysign = 80;
+inline constexpr uint16_t copysign_ = 81;
+inline constexpr uint16_t xlogy = 82;
+inline constexpr uint16_t xlogy_ = 83;
+inline constexpr uint16_t add = 84;
+inline constexpr uint16_t add_ = 85;
+inline constexpr uint16_t sub = 86;
+inline constexpr uint16_t sub_ = 87;
+inline constexpr uint16_t mul = 88;
+inline constexpr uint16_t mul_ = 89;
+inline constexpr uint16_t div = 90;
+inline constexpr uint16_t div_ = 91;
+inline constexpr uint16_t maximum = 92;
+inline constexpr uint16_t minimum = 93;
+inline constexpr uint16_t fmod = 94;
+inline constexpr uint16_t fmod_ = 95;
+inline constexpr uint16_t remainder = 96;
+inline constexpr uint16_t remainder_ = 97;
+inline constexpr uint16_t floor_divide = 98;
+inline constexpr uint16_t floor_divide_ = 99;
+inline constexpr uint16_t true_divide = 100;
+inline constexpr uint16_t true_divide_ = 101;
+inline constexpr uint16_t divide = 102;
+inline constexpr uint16_t divide_ = 103;
+inline constexpr uint16_t multiply = 104;
+inline constexpr uint16_t multiply_ = 105;
+inline constexpr uint16_t subtract = 106;
+inline constexpr uint16_t subtract_ = 107;
+inline constexpr uint16_t rsub = 108;
+inline constexpr uint16_t fmax = 109;
+inline constexpr uint16_t fmin = 110;
+inline constexpr uint16_t addcmul = 111;
+inline constexpr uint16_t addcmul_ = 112;
+inline constexpr uint16_t addcdiv = 113;
+inline constexpr uint16_t addcdiv_ = 114;
+inline constexpr uint16_t lerp = 115;
+inline constexpr uint16_t lerp_ = 116;
+inline constexpr uint16_t clamp = 117;
+inline constexpr uint16_t clamp_ = 118;
+inline constexpr uint16_t clamp_min = 119;
+inline constexpr uint16_t clamp_min_ = 120;
+inline constexpr uint16_t clamp_max = 121;
+inline constexpr uint16_t clamp_max_ = 122;
+inline constexpr uint16_t masked_fill = 123;
+inline constexpr uint16_t masked_fill_ = 124;
+inline constexpr uint16_t eq = 125;
+inline constexpr uint16_t ne = 126;
+inline constexpr uint16_t lt = 127;
+inline constexpr uint16_t le = 128;
+inline constexpr uint16_t gt = 129;
+inline constexpr uint16_t ge = 130;
+inline constexpr uint16_t where = 131;
+inline constexpr uint16_t logical_and = 132;
+inline constexpr uint16_t logical_and_ = 133;
+inline constexpr uint16_t logical_or = 134;
+inline constexpr uint16_t logical_or_ = 135;
+inline constexpr uint16_t logical_xor = 136;
+inline constexpr uint16_t logical_xor_ = 137;
+inline constexpr uint16_t logical_not = 138;
+inline constexpr uint16_t logical_not_ = 139;
+inline constexpr uint16_t bitwise_and = 140;
+inline constexpr uint16_t bitwise_and_ = 141;
+inline constexpr uint16_t bitwise_or = 142;
+inline constexpr uint16_t bitwise_or_ = 143;
+inline constexpr uint16_t bitwise_xor = 144;
+inline constexpr uint16_t bitwise_xor_ = 145;
+inline constexpr uint16_t bitwise_not = 146;
+inline constexpr uint16_t bitwise_not_ = 147;
+inline constexpr uint16_t bitwise_left_shift = 148;
+inline constexpr uint16_t bitwise_left_shift_ = 149;
+inline constexpr uint16_t bitwise_right_shift = 150;
+inline constexpr uint16_t bitwise_right_shift_ = 151;
+inline constexpr uint16_t isnan = 152;
+inline constexpr uint16_t isinf = 153;
+inline constexpr uint16_t isfinite = 154;
+inline constexpr uint16_t isclose = 155;
+inline constexpr uint16_t leaky_relu = 156;
+inline constexpr uint16_t silu = 157;
+inline constexpr uint16_t gelu = 158;
+inline constexpr uint16_t softplus = 159;
+inline constexpr uint16_t sum = 160;
+inline constexpr uint16_t mean = 161;
+inline constexpr uint16_t nansum = 162;
+inline constexpr uint16_t prod = 163;
+inline constexpr uint16_t prod_dim = 164;
+inline constexpr uint16_t logsumexp = 165;
+inline constexpr uint16_t var = 166;
+inline constexpr uint16_t var_unbiased = 167;
+inline constexpr uint16_t std = 168;
+inline constexpr uint16_t std_unbiased = 169;
+inline constexpr uint16_t norm = 170;
+inline constexpr uint16_t norm_named = 171;
+inline constexpr uint16_t all = 172;
+inline constexpr uint16_t any = 173;
+inline constexpr uint16_t count_nonzero = 174;
+inline constexpr uint16_t cumsum = 175;
+inline constexpr uint16_t reverse_cumsum = 176;
+inline constexpr uint16_t cumprod = 177;
+inline constexpr uint16_t linear_scan = 178;
+inline constexpr uint16_t logcumsumexp = 179;
+inline constexpr uint16_t cummax = 180;
+inline constexpr uint16_t cummin = 181;
+inline constexpr uint16_t max = 182;
+inline constexpr uint16_t max_dim = 183;
+inline constexpr uint16_t max_other = 184;
+inline constexpr uint16_t min = 185;
+inline constexpr uint16_t min_dim = 186;
+inline constexpr uint16_t min_other = 187;
+inline constexpr uint16_t amax = 188;
+inline constexpr uint16_t amin = 189;
+inline constexpr uint16_t argmax = 190;
+inline constexpr uint16_t argmin = 191;
+inline constexpr uint16_t sort = 192;
+inline constexpr uint16_t argsort = 193;
+inline constexpr uint16_t topk = 194;
+inline constexpr uint16_t kthvalue = 195;
+inline constexpr uint16_t median = 196;
+inline constexpr uint16_t median_dim = 197;
+inline constexpr uint16_t mode = 198;
+inline constexpr uint16_t pick_along = 199;
+inline constexpr uint16_t spread_along = 200;
+inline constexpr uint16_t view = 201;
+inline constexpr uint16_t reshape = 202;
+inline constexpr uint16_t expand = 203;
+inline constexpr uint16_t permute = 204;
+inline constexpr uint16_t transpose = 205;
+inline constexpr uint16_t t = 206;
+inline constexpr uint16_t swapaxes = 207;
+inline constexpr uint16_t movedim = 208;
+inline constexpr uint16_t squeeze = 209;
+inline constexpr uint16_t unsqueeze = 210;
+inline constexpr uint16_t flatten = 211;
+inline constexpr uint16_t unflatten = 212;
+inline constexpr uint16_t slice = 213;
+inline constexpr uint16_t slice_backward = 214;
+inline constexpr uint16_t narrow = 215;
+inline constexpr uint16_t select = 216;
+inline constexpr uint16_t select_backward = 217;
+inline constexpr uint16_t expand_as = 218;
+inline constexpr uint16_t view_as = 219;
+inline constexpr uint16_t reshape_as = 220;
+inline constexpr uint16_t broadcast_to = 221;
+inline constexpr uint16_t broadcast_tensors = 222;
+inline constexpr uint16_t as_strided = 223;
+inline constexpr uint16_t strided_view = 224;
+inline constexpr uint16_t as_strided_backward = 225;
+inline constexpr uint16_t as_strided_scatter = 226;
+inline constexpr uint16_t diagonal = 227;
+inline constexpr uint16_t diagonal_backward = 228;
+inline constexpr uint16_t diag_embed = 229;
+inline constexpr uint16_t diag = 230;
+inline constexpr uint16_t diagflat = 231;
+inline constexpr uint16_t tril = 232;
+inline constexpr uint16_t tril_ = 233;
+inline constexpr uint16_t triu = 234;
+inline constexpr uint16_t triu_ = 235;
+inline constexpr uint16_t block_diag = 236;
+inline constexpr uint16_t cat = 237;
+inline constexpr uint16_t stack = 238;
+inline constexpr uint16_t split = 239;
+inline constexpr uint16_t split_sizes = 240;
+inline constexpr uint16_t split_with_sizes = 241;
+inline constexpr uint16_t chunk = 242;
+inline constexpr uint16_t unbind = 243;
+inline constexpr uint16_t flip = 244;
+inline constexpr uint16_t roll = 245;
+inline constexpr uint16_t rot90 = 246;
+inline constexpr uint16_t repeat = 247;
+inline constexpr uint16_t tile = 248;
+inline constexpr uint16_t meshgrid = 249;
+inline constexpr uint16_t repeat_interleave = 250;
+inline constexpr uint16_t repeat_interleave_Tensor = 251;
+inline constexpr uint16_t repeat_interleave_places = 252;
+inline constexpr uint16_t index = 253;
+inline constexpr uint16_t index_backward = 254;
+inline constexpr uint16_t index_put = 255;
+inline constexpr uint16_t index_put_ = 256;
+inline constexpr uint16_t index_select = 257;
+inline constexpr uint16_t gather = 258;
+inline constexpr uint16_t scatter = 259;
+inline constexpr uint16_t scatter_ = 260;
+inline constexpr uint16_t scatter_value = 261;
+inline constexpr uint16_t scatter_value_ = 262;
+inline constexpr uint16_t scatter_add = 263;
+inline constexpr uint16_t scatter_add_ = 264;
+inline constexpr uint16_t index_add = 265;
+inline constexpr uint16_t index_add_ = 266;
+inline constexpr uint16_t index_copy = 267;
+inline constexpr uint16_t index_copy_ = 268;
+inline constexpr uint16_t index_fill = 269;
+inline constexpr uint16_t index_fill_ = 270;
+inline constexpr uint16_t take = 271;
+inline constexpr uint16_t put = 272;
+inline constexpr uint16_t put_ = 273;
+inline constexpr uint16_t take_along_dim = 274;
+inline constexpr uint16_t masked_select = 275;
+inline constexpr uint16_t masked_scatter = 276;
+inline constexpr uint16_t masked_scatter_ = 277;
+inline constexpr uint16_t nonzero = 278;
+inline constexpr uint16_t nonzero_numpy = 279;
+inline constexpr uint16_t argwhere = 280;
+inline constexpr uint16_t one_hot = 281;
+inline constexpr uint16_t matmul = 282;
+inline constexpr uint16_t mm = 283;
+inline constexpr uint16_t bmm = 284;
+inline constexpr uint16_t mv = 285;
+inline constexpr uint16_t dot = 286;
+inline constexpr uint16_t vdot = 287;
+inline constexpr uint16_t inner = 288;
+inline constexpr uint16_t outer = 289;
+inline constexpr uint16_t ger = 290;
+inline constexpr uint16_t addmm = 291;
+inline constexpr uint16_t addmm_ = 292;
+inline constexpr uint16_t addmv = 293;
+inline constexpr uint16_t addmv_ = 294;
+inline constexpr uint16_t addr = 295;
+inline constexpr uint16_t addr_ = 296;
+inline constexpr uint16_t addbmm = 297;
+inline constexpr uint16_t addbmm_ = 298;
+inline constexpr uint16_t baddbmm = 299;
+inline constexpr uint16_t baddbmm_ = 300;
+inline constexpr uint16_t linear = 301;
+inline constexpr uint16_t einsum = 302;
+inline constexpr uint16_t tensordot = 303;
+inline constexpr uint16_t tensordot_lists = 304;
+inline constexpr uint16_t tensordot_pair = 305;
+inline constexpr uint16_t kron = 306;
+inline constexpr uint16_t matrix_power = 307;
+inline constexpr uint16_t cross = 308;
+inline constexpr uint16_t trace = 309;
+inline constexpr uint16_t constant_pad_nd = 310;
+inline constexpr uint16_t pad = 311;
+inline constexpr uint16_t conv_forward = 312;
+inline constexpr uint16_t conv_input = 313;
+inline constexpr uint16_t conv_weight = 314;
+inline constexpr uint16_t conv1d = 315;
+inline constexpr uint16_t conv2d = 316;
+inline constexpr uint16_t conv3d = 317;
+inline constexpr uint16_t conv_transpose1d = 318;
+inline constexpr uint16_t conv_transpose2d = 319;
+inline constexpr uint16_t conv_transpose3d = 320;
+inline constexpr uint16_t max_pool1d_with_indices = 321;
+inline constexpr uint16_t max_pool1d = 322;
+inline constexpr uint16_t max_pool1d_indices = 323;
+inline constexpr uint16_t max_pool2d_with_indices = 324;
+inline constexpr uint16_t max_pool2d = 325;
+inline constexpr uint16_t max_pool2d_indices = 326;
+inline constexpr uint16_t max_pool3d_with_indices = 327;
+inline constexpr uint16_t max_pool3d = 328;
+inline constexpr uint16_t max_pool3d_indices = 329;
+inline constexpr uint16_t avg_pool1d = 330;
+inline constexpr uint16_t avg_pool2d = 331;
+inline constexpr uint16_t avg_pool3d = 332;
+inline constexpr uint16_t adaptive_avg_pool1d = 333;
+inline constexpr uint16_t adaptive_avg_pool2d = 334;
+inline constexpr uint16_t adaptive_avg_pool3d = 335;
+inline constexpr uint16_t softmax = 336;
+inline constexpr uint16_t softmin = 337;
+inline constexpr uint16_t log_softmax = 338;
+inline constexpr uint16_t batch_norm = 339;
+inline constexpr uint16_t layer_norm = 340;
+inline constexpr uint16_t group_norm = 341;
+inline constexpr uint16_t instance_norm = 342;
+inline constexpr uint16_t dropout = 343;
+inline constexpr uint16_t nll_pick = 344;
+inline constexpr uint16_t nll_spread = 345;
+inline constexpr uint16_t nll_loss = 346;
+inline constexpr uint16_t mse_loss = 347;
+inline constexpr uint16_t l1_loss = 348;
+inline constexpr uint16_t smooth_l1_loss = 349;
+inline constexpr uint16_t huber_loss = 350;
+inline constexpr uint16_t binary_cross_entropy = 351;
+inline constexpr uint16_t binary_cross_entropy_with_logits = 352;
+inline constexpr uint16_t kl_div = 353;
+inline constexpr uint16_t cross_entropy = 354;
+inline constexpr uint16_t zeros = 355;
+inline constexpr uint16_t ones = 356;
+inline constexpr uint16_t full = 357;
+inline constexpr uint16_t zeros_like = 358;
+inline constexpr uint16_t ones_like = 359;
+inline constexpr uint16_t empty = 360;
+inline constexpr uint16_t full_like = 361;
+inline constexpr uint16_t empty_like = 362;
+inline constexpr uint16_t new_zeros = 363;
+inline constexpr uint16_t new_ones = 364;
+inline constexpr uint16_t new_empty = 365;
+inline constexpr uint16_t new_full = 366;
+inline constexpr uint16_t new_tensor = 367;
+inline constexpr uint16_t arange = 368;
+inline constexpr uint16_t arange_start = 369;
+inline constexpr uint16_t range = 370;
+inline constexpr uint16_t linspace = 371;
+inline constexpr uint16_t logspace = 372;
+inline constexpr uint16_t eye = 373;
+inline constexpr uint16_t tril_indices = 374;
+inline constexpr uint16_t triu_indices = 375;
+inline constexpr uint16_t to_device = 376;
+inline constexpr uint16_t to_other = 377;
+inline constexpr uint16_t type = 378;
+inline constexpr uint16_t type_name = 379;
+inline constexpr uint16_t type_as = 380;
+inline constexpr uint16_t float_ = 381;
+inline constexpr uint16_t double_ = 382;
+inline constexpr uint16_t half = 383;
+inline constexpr uint16_t bfloat16_ = 384;
+inline constexpr uint16_t int_ = 385;
+inline constexpr uint16_t long_ = 386;
+inline constexpr uint16_t short_ = 387;
+inline constexpr uint16_t char_ = 388;
+inline constexpr uint16_t byte = 389;
+inline constexpr uint16_t bool_ = 390;
+inline constexpr uint16_t generator = 391;
+inline constexpr uint16_t manual_seed = 392;
+inline constexpr uint16_t rand = 393;
+inline constexpr uint16_t randn = 394;
+inline constexpr uint16_t rand_like = 395;
+inline constexpr uint16_t randn_like = 396;
+inline constexpr uint16_t randint = 397;
+inline constexpr uint16_t randint_low = 398;
+inline constexpr uint16_t randint_like = 399;
+inline constexpr uint16_t randint_like_low = 400;
+inline constexpr uint16_t randperm = 401;
+inline constexpr uint16_t normal = 402;
+inline constexpr uint16_t normal_size = 403;
+inline constexpr uint16_t bernoulli = 404;
+inline constexpr uint16_t bernoulli_p = 405;
+inline constexpr uint16_t normal_ = 406;
+inline constexpr uint16_t uniform_ = 407;
+inline constexpr uint16_t random_ = 408;
+inline constexpr uint16_t random_to_ = 409;
+inline constexpr uint16_t random_from_ = 410;
+inline constexpr uint16_t bernoulli_ = 411;
+inline constexpr uint16_t exponential_ = 412;
+inline constexpr uint16_t clone = 413;
+inline constexpr uint16_t contiguous = 414;
+inline constexpr uint16_t cast = 415;
+inline constexpr uint16_t to = 416;
+inline constexpr uint16_t copy = 417;
+inline constexpr uint16_t copy_ = 418;
+inline constexpr uint16_t fill = 419;
+inline constexpr uint16_t fill_ = 420;
+inline constexpr uint16_t zero = 421;
+inline constexpr uint16_t zero_ = 422;
+inline constexpr uint16_t detach = 423;
+inline constexpr uint16_t data = 424;
+inline constexpr uint16_t requires_grad_ = 425;
+inline constexpr uint16_t Variable = 426;
+inline constexpr uint16_t retain_grad = 427;
+inline constexpr uint16_t set_grad = 428;
+inline constexpr uint16_t zero_grad = 429;
+inline constexpr uint16_t backward = 430;
+inline constexpr uint16_t grad = 431;
 }  // namespace op
 
 template <Handle T>
@@ -1394,6 +1410,32 @@ template <Handle T>
 T logaddexp(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
   return self.maker().one(op::logaddexp, at, args);
+}
+
+template <Handle T>
+T copysign(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::copysign, at, args);
+}
+
+template <Handle T>
+const T& copysign_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::copysign_, at, args);
+  return self;
+}
+
+template <Handle T>
+T xlogy(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::xlogy, at, args);
+}
+
+template <Handle T>
+const T& xlogy_(const T& self, As<T, Operand<T>> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  self.maker().none(op::xlogy_, at, args);
+  return self;
 }
 
 struct add_options {
@@ -1970,6 +2012,55 @@ T isclose(const T& self, As<T, const T&> other, As<T, double> rtol = 1e-05, As<T
 template <Handle T>
 T isclose(const T& self, const std::type_identity_t<T>& other, isclose_options o, std::source_location at = std::source_location::current()) {
   return isclose(self, other, o.rtol, o.atol, o.equal_nan, at);
+}
+
+struct leaky_relu_options {
+  [[no_unique_address]] Named named_{};
+  double negative_slope = 0.01;
+};
+template <Handle T>
+T leaky_relu(const T& input, As<T, double> negative_slope = 0.01, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(negative_slope)};
+  return input.maker().one(op::leaky_relu, at, args);
+}
+template <Handle T>
+T leaky_relu(const T& input, leaky_relu_options o, std::source_location at = std::source_location::current()) {
+  return leaky_relu(input, o.negative_slope, at);
+}
+
+template <Handle T>
+T silu(const T& input, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input)};
+  return input.maker().one(op::silu, at, args);
+}
+
+struct gelu_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view approximate = "none";
+};
+template <Handle T>
+T gelu(const T& input, As<T, std::string_view> approximate = "none", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(approximate)};
+  return input.maker().one(op::gelu, at, args);
+}
+template <Handle T>
+T gelu(const T& input, gelu_options o, std::source_location at = std::source_location::current()) {
+  return gelu(input, o.approximate, at);
+}
+
+struct softplus_options {
+  [[no_unique_address]] Named named_{};
+  double beta = 1.0;
+  double threshold = 2e+01;
+};
+template <Handle T>
+T softplus(const T& input, As<T, double> beta = 1.0, As<T, double> threshold = 2e+01, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(beta), to_value<T>(threshold)};
+  return input.maker().one(op::softplus, at, args);
+}
+template <Handle T>
+T softplus(const T& input, softplus_options o, std::source_location at = std::source_location::current()) {
+  return softplus(input, o.beta, o.threshold, at);
 }
 
 struct sum_options {
@@ -5705,6 +5796,18 @@ class Methods {
   }
   T logaddexp(const T& other, std::source_location at = std::source_location::current()) const {
     return gradwire::logaddexp(self(), other, at);
+  }
+  T copysign(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::copysign(self(), other, at);
+  }
+  const T& copysign_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::copysign_(self(), other, at);
+  }
+  T xlogy(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::xlogy(self(), other, at);
+  }
+  const T& xlogy_(Operand<T> other, std::source_location at = std::source_location::current()) const {
+    return gradwire::xlogy_(self(), other, at);
   }
   template <class = void>
   T add(Operand<T> other, Scalar alpha = 1, std::source_location at = std::source_location::current()) const {

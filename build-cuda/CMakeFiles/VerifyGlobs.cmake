@@ -115,6 +115,7 @@ endif()
 # sources at CMakeLists.txt:27 (file)
 file(GLOB NEW_GLOB LIST_DIRECTORIES true "/work/wt3/elem/engine/ops/*.cpp")
 set(OLD_GLOB
+  "/work/wt3/elem/engine/ops/activation.cpp"
   "/work/wt3/elem/engine/ops/autograd.cpp"
   "/work/wt3/elem/engine/ops/binary.cpp"
   "/work/wt3/elem/engine/ops/compare.cpp"

@@ -110,7 +110,8 @@ template <class V> GW_FN V scalar(const Scalar& s) {
 }
 
 template <class D> GW_FN Vec<D> div_trunc(Vec<D> a, Vec<D> b) { return Vec<D>(hn::Trunc((a / b).v)); }
-/// A small quotient is rounded up to the next integer at most, and then what remains is exact and has the other sign.
+/// The rounded quotient may be a whole number where the true one is just below, never the other way round; where it is
+/// small its remainder is exact, and tells.
 template <class D> GW_FN Vec<D> div_floor(Vec<D> a, Vec<D> b) {
 #if HWY_NATIVE_FMA
   using V = Vec<D>;

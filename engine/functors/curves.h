@@ -172,5 +172,20 @@ struct erfc {
   template <class V> GW_FN V operator()(V x) const { return math::erfc(x); }
 };
 
+struct copysign {
+  static constexpr const char* op = "copysign";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V a, V b) const { return math::copysign(a, b); }
+};
+
+/// a log(b), which is 0 for a = 0 unless b is NaN.
+struct xlogy {
+  static constexpr const char* op = "xlogy";
+  static constexpr Domain on = Domain::floats;
+  template <class V> GW_FN V operator()(V a, V b) const {
+    return math::select(b != b, b, math::select(a == V(0), V(0), a * math::log(b)));
+  }
+};
+
 using curves = list<exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tanh, sigmoid, pow, atan2, hypot, logaddexp,
-                    tan, asin, acos, atan, sinh, cosh, asinh, atanh, erf, erfc>;
+                    tan, asin, acos, atan, sinh, cosh, asinh, atanh, erf, erfc, copysign, xlogy>;

@@ -366,6 +366,42 @@ constexpr OpDef kRows[] = {
         .examples = {{"[0., 1000.]; [0., 0.]", "[0.6931472, 1000.]"}},
         .samples = {"f(2, 3); f(2, 3)", "f(2, 1); f(3)", "f(0); f(1)"},
     },
+    {
+        .sig = "copysign(Tensor self, Operand other) -> Tensor",
+        .inplace = true,
+        .doc = "The size of self with the sign of other, broadcast and promoted; integers give the default dtype.",
+        .pointwise = 2,
+        .dtype = rule::floating,
+        .saves = {in(0).when(0), out(0).when(0)},
+        .vjp = [](const Vjp& g) -> Grads {
+          Grads d;
+          if (g.needs(0)) d.at[0] = g.dout() * where(eq(g.in(0), 0), 0, g.out() / g.in(0));
+          if (g.needs(1)) d.at[1] = zeros_like(g.dout());
+          return d;
+        },
+        .examples = {{"[1., -2.]; [-1., 1.]", "[-1., 2.]"}, {"[3]; -1", "[-3.]"}},
+        .samples = {"f(2, 3); f(2, 3)", "f(2, 1); f(3)", "f(3); -2.0", "f(0); f(1)"},
+    },
+    {
+        .sig = "xlogy(Operand self, Operand other) -> Tensor",
+        .inplace = true,
+        .doc = "self * log(other), which is 0 where self is 0 unless other is NaN, broadcast and promoted.",
+        .pointwise = 2,
+        .dtype = rule::floating,
+        .saves = {in(0), in(1)},
+        .vjp = [](const Vjp& g) -> Grads {
+          Grads d;
+          const Operand<Tensor> x = g.operand(0), y = g.operand(1);
+          if (g.needs(0)) {
+            const Tensor other = y.is_tensor() ? g.in(1) : g.cx.full({}, y.scalar(), g.dout().dtype());
+            d.at[0] = where(logical_and(eq(g.in(0), 0), le(other, 0)), 0, xlogy(g.dout(), other));
+          }
+          if (g.needs(1)) d.at[1] = g.dout() * (x / g.in(1));
+          return d;
+        },
+        .examples = {{"[0., 2.]; [0., 1.]", "[0., 0.]"}},
+        .samples = {"f(2, 3); p(2, 3)", "f(2, 1); p(3)", "f(3); 2.0", "2.5; p(3)", "f(0); p(1)"},
+    },
 };
 
 }  // namespace

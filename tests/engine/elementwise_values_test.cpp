@@ -95,6 +95,7 @@ TEST_CASE("Remainders have the sign of the dividend or of the divisor, and integ
   CHECK(same(x % y, {2, 1, -1, -2}));
   CHECK(same(7 % y, {1, 1, -2, -2}));
   CHECK(same(floor_divide(x, y), {1, -2, -2, 1}));
+  CHECK(same(floor_divide(e.doubles({2}, {1e-20, -1e-20}), -3), {-1, 0}));  // the quotient rounds to nothing
   const Tensor zero = e.doubles({1}, {0});
   CHECK(same(fmod(x, zero), Values(4, kNan)));
   CHECK(same(floor_divide(x, zero), {kInf, -kInf, kInf, -kInf}));
