@@ -25,12 +25,12 @@ struct Before {
   explicit Before(const Tensor& t) : target(t) {
     if (!t) return;
     const auto* from = static_cast<const std::byte*>(t->storage->data());
-    bytes.assign(from, from + t->storage->bytes());
+    if (from) bytes.assign(from, from + t->storage->bytes());
     version = t.version();
   }
   bool same() const {
-    return !target ||
-           (target.version() == version && std::memcmp(target->storage->data(), bytes.data(), bytes.size()) == 0);
+    return !target || (target.version() == version &&
+                       (bytes.empty() || std::memcmp(target->storage->data(), bytes.data(), bytes.size()) == 0));
   }
 };
 
