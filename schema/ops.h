@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 13855559228099455436ull;
+inline constexpr uint64_t kCatalogueHash = 2589083007930941868ull;
 inline constexpr int kOperators = 432;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
@@ -388,21 +388,6 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "eye",
     "tril_indices",
     "triu_indices",
-    "to.device",
-    "to.other",
-    "type",
-    "type.name",
-    "type_as",
-    "float",
-    "double",
-    "half",
-    "bfloat16",
-    "int",
-    "long",
-    "short",
-    "char",
-    "byte",
-    "bool",
     "generator",
     "manual_seed",
     "rand",
@@ -444,6 +429,21 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "zero_grad",
     "backward",
     "grad",
+    "to.device",
+    "to.other",
+    "type",
+    "type.name",
+    "type_as",
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "int",
+    "long",
+    "short",
+    "char",
+    "byte",
+    "bool",
 };
 
 /// The catalogue indices.
@@ -824,62 +824,62 @@ inline constexpr uint16_t logspace = 372;
 inline constexpr uint16_t eye = 373;
 inline constexpr uint16_t tril_indices = 374;
 inline constexpr uint16_t triu_indices = 375;
-inline constexpr uint16_t to_device = 376;
-inline constexpr uint16_t to_other = 377;
-inline constexpr uint16_t type = 378;
-inline constexpr uint16_t type_name = 379;
-inline constexpr uint16_t type_as = 380;
-inline constexpr uint16_t float_ = 381;
-inline constexpr uint16_t double_ = 382;
-inline constexpr uint16_t half = 383;
-inline constexpr uint16_t bfloat16_ = 384;
-inline constexpr uint16_t int_ = 385;
-inline constexpr uint16_t long_ = 386;
-inline constexpr uint16_t short_ = 387;
-inline constexpr uint16_t char_ = 388;
-inline constexpr uint16_t byte = 389;
-inline constexpr uint16_t bool_ = 390;
-inline constexpr uint16_t generator = 391;
-inline constexpr uint16_t manual_seed = 392;
-inline constexpr uint16_t rand = 393;
-inline constexpr uint16_t randn = 394;
-inline constexpr uint16_t rand_like = 395;
-inline constexpr uint16_t randn_like = 396;
-inline constexpr uint16_t randint = 397;
-inline constexpr uint16_t randint_low = 398;
-inline constexpr uint16_t randint_like = 399;
-inline constexpr uint16_t randint_like_low = 400;
-inline constexpr uint16_t randperm = 401;
-inline constexpr uint16_t normal = 402;
-inline constexpr uint16_t normal_size = 403;
-inline constexpr uint16_t bernoulli = 404;
-inline constexpr uint16_t bernoulli_p = 405;
-inline constexpr uint16_t normal_ = 406;
-inline constexpr uint16_t uniform_ = 407;
-inline constexpr uint16_t random_ = 408;
-inline constexpr uint16_t random_to_ = 409;
-inline constexpr uint16_t random_from_ = 410;
-inline constexpr uint16_t bernoulli_ = 411;
-inline constexpr uint16_t exponential_ = 412;
-inline constexpr uint16_t clone = 413;
-inline constexpr uint16_t contiguous = 414;
-inline constexpr uint16_t cast = 415;
-inline constexpr uint16_t to = 416;
-inline constexpr uint16_t copy = 417;
-inline constexpr uint16_t copy_ = 418;
-inline constexpr uint16_t fill = 419;
-inline constexpr uint16_t fill_ = 420;
-inline constexpr uint16_t zero = 421;
-inline constexpr uint16_t zero_ = 422;
-inline constexpr uint16_t detach = 423;
-inline constexpr uint16_t data = 424;
-inline constexpr uint16_t requires_grad_ = 425;
-inline constexpr uint16_t Variable = 426;
-inline constexpr uint16_t retain_grad = 427;
-inline constexpr uint16_t set_grad = 428;
-inline constexpr uint16_t zero_grad = 429;
-inline constexpr uint16_t backward = 430;
-inline constexpr uint16_t grad = 431;
+inline constexpr uint16_t generator = 376;
+inline constexpr uint16_t manual_seed = 377;
+inline constexpr uint16_t rand = 378;
+inline constexpr uint16_t randn = 379;
+inline constexpr uint16_t rand_like = 380;
+inline constexpr uint16_t randn_like = 381;
+inline constexpr uint16_t randint = 382;
+inline constexpr uint16_t randint_low = 383;
+inline constexpr uint16_t randint_like = 384;
+inline constexpr uint16_t randint_like_low = 385;
+inline constexpr uint16_t randperm = 386;
+inline constexpr uint16_t normal = 387;
+inline constexpr uint16_t normal_size = 388;
+inline constexpr uint16_t bernoulli = 389;
+inline constexpr uint16_t bernoulli_p = 390;
+inline constexpr uint16_t normal_ = 391;
+inline constexpr uint16_t uniform_ = 392;
+inline constexpr uint16_t random_ = 393;
+inline constexpr uint16_t random_to_ = 394;
+inline constexpr uint16_t random_from_ = 395;
+inline constexpr uint16_t bernoulli_ = 396;
+inline constexpr uint16_t exponential_ = 397;
+inline constexpr uint16_t clone = 398;
+inline constexpr uint16_t contiguous = 399;
+inline constexpr uint16_t cast = 400;
+inline constexpr uint16_t to = 401;
+inline constexpr uint16_t copy = 402;
+inline constexpr uint16_t copy_ = 403;
+inline constexpr uint16_t fill = 404;
+inline constexpr uint16_t fill_ = 405;
+inline constexpr uint16_t zero = 406;
+inline constexpr uint16_t zero_ = 407;
+inline constexpr uint16_t detach = 408;
+inline constexpr uint16_t data = 409;
+inline constexpr uint16_t requires_grad_ = 410;
+inline constexpr uint16_t Variable = 411;
+inline constexpr uint16_t retain_grad = 412;
+inline constexpr uint16_t set_grad = 413;
+inline constexpr uint16_t zero_grad = 414;
+inline constexpr uint16_t backward = 415;
+inline constexpr uint16_t grad = 416;
+inline constexpr uint16_t to_device = 417;
+inline constexpr uint16_t to_other = 418;
+inline constexpr uint16_t type = 419;
+inline constexpr uint16_t type_name = 420;
+inline constexpr uint16_t type_as = 421;
+inline constexpr uint16_t float_ = 422;
+inline constexpr uint16_t double_ = 423;
+inline constexpr uint16_t half = 424;
+inline constexpr uint16_t bfloat16_ = 425;
+inline constexpr uint16_t int_ = 426;
+inline constexpr uint16_t long_ = 427;
+inline constexpr uint16_t short_ = 428;
+inline constexpr uint16_t char_ = 429;
+inline constexpr uint16_t byte = 430;
+inline constexpr uint16_t bool_ = 431;
 }  // namespace op
 
 template <Handle T>
@@ -4815,113 +4815,6 @@ auto triu_indices(int64_t row, int64_t col, triu_indices_options o, std::source_
   return triu_indices(DefaultMaker<D>::get(), row, col, o.offset, o.dtype, o.device, at);
 }
 
-struct to_device_options {
-  [[no_unique_address]] Named named_{};
-  std::optional<DType> dtype{};
-  bool copy = false;
-};
-template <Handle T>
-T to(const T& self, As<T, std::string_view> device, As<T, std::optional<DType>> dtype = {}, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(device), to_value<T>(dtype), to_value<T>(copy)};
-  return self.maker().one(op::to_device, at, args);
-}
-template <Handle T>
-T to(const T& self, std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) {
-  return to(self, device, o.dtype, o.copy, at);
-}
-
-struct to_other_options {
-  [[no_unique_address]] Named named_{};
-  bool copy = false;
-};
-template <Handle T>
-T to(const T& self, As<T, const T&> other, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(copy)};
-  return self.maker().one(op::to_other, at, args);
-}
-template <Handle T>
-T to(const T& self, const std::type_identity_t<T>& other, to_other_options o, std::source_location at = std::source_location::current()) {
-  return to(self, other, o.copy, at);
-}
-
-template <Handle T>
-T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
-  return self.maker().one(op::type, at, args);
-}
-
-template <Handle T>
-T type(const T& self, As<T, Text> dtype, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
-  return self.maker().one(op::type_name, at, args);
-}
-
-template <Handle T>
-T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
-  return self.maker().one(op::type_as, at, args);
-}
-
-template <Handle T>
-T float_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::float_, at, args);
-}
-
-template <Handle T>
-T double_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::double_, at, args);
-}
-
-template <Handle T>
-T half(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::half, at, args);
-}
-
-template <Handle T>
-T bfloat16_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::bfloat16_, at, args);
-}
-
-template <Handle T>
-T int_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::int_, at, args);
-}
-
-template <Handle T>
-T long_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::long_, at, args);
-}
-
-template <Handle T>
-T short_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::short_, at, args);
-}
-
-template <Handle T>
-T char_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::char_, at, args);
-}
-
-template <Handle T>
-T byte(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::byte, at, args);
-}
-
-template <Handle T>
-T bool_(const T& self, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(self)};
-  return self.maker().one(op::bool_, at, args);
-}
-
 struct generator_options {
   [[no_unique_address]] Named named_{};
   int64_t seed = 67280421310721;
@@ -5546,6 +5439,113 @@ std::vector<T> grad(const T& outputs, As<T, Tensors<T>> inputs, As<T, Tensors<T>
 template <Handle T>
 std::vector<T> grad(const T& outputs, Tensors<std::type_identity_t<T>> inputs, grad_options<T> o, std::source_location at = std::source_location::current()) {
   return grad(std::span<const T>(&outputs, 1), inputs, kept(o.grad_outputs), o.retain_graph, o.create_graph, o.allow_unused, at);
+}
+
+struct to_device_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<DType> dtype{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, std::string_view> device, As<T, std::optional<DType>> dtype = {}, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(device), to_value<T>(dtype), to_value<T>(copy)};
+  return self.maker().one(op::to_device, at, args);
+}
+template <Handle T>
+T to(const T& self, std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) {
+  return to(self, device, o.dtype, o.copy, at);
+}
+
+struct to_other_options {
+  [[no_unique_address]] Named named_{};
+  bool copy = false;
+};
+template <Handle T>
+T to(const T& self, As<T, const T&> other, As<T, bool> copy = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other), to_value<T>(copy)};
+  return self.maker().one(op::to_other, at, args);
+}
+template <Handle T>
+T to(const T& self, const std::type_identity_t<T>& other, to_other_options o, std::source_location at = std::source_location::current()) {
+  return to(self, other, o.copy, at);
+}
+
+template <Handle T>
+T type(const T& self, As<T, DType> dtype, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::type, at, args);
+}
+
+template <Handle T>
+T type(const T& self, As<T, Text> dtype, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(dtype)};
+  return self.maker().one(op::type_name, at, args);
+}
+
+template <Handle T>
+T type_as(const T& self, As<T, const T&> other, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(other)};
+  return self.maker().one(op::type_as, at, args);
+}
+
+template <Handle T>
+T float_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::float_, at, args);
+}
+
+template <Handle T>
+T double_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::double_, at, args);
+}
+
+template <Handle T>
+T half(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::half, at, args);
+}
+
+template <Handle T>
+T bfloat16_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bfloat16_, at, args);
+}
+
+template <Handle T>
+T int_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::int_, at, args);
+}
+
+template <Handle T>
+T long_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::long_, at, args);
+}
+
+template <Handle T>
+T short_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::short_, at, args);
+}
+
+template <Handle T>
+T char_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::char_, at, args);
+}
+
+template <Handle T>
+T byte(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::byte, at, args);
+}
+
+template <Handle T>
+T bool_(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::bool_, at, args);
 }
 
 /// The operators as methods and symbols of a tensor type T, which derives from Methods<T>.
@@ -6886,59 +6886,6 @@ class Methods {
     return gradwire::new_tensor(self(), data, o.dtype, o.device, o.requires_grad, at);
   }
   template <class = void>
-  T to(std::string_view device, std::optional<DType> dtype = {}, bool copy = false, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), device, dtype, copy, at);
-  }
-  T to(std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), device, o.dtype, o.copy, at);
-  }
-  template <class = void>
-  T to(const T& other, bool copy = false, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), other, copy, at);
-  }
-  T to(const T& other, to_other_options o, std::source_location at = std::source_location::current()) const {
-    return gradwire::to(self(), other, o.copy, at);
-  }
-  T type(DType dtype, std::source_location at = std::source_location::current()) const {
-    return gradwire::type(self(), dtype, at);
-  }
-  T type(Text dtype, std::source_location at = std::source_location::current()) const {
-    return gradwire::type(self(), dtype, at);
-  }
-  T type_as(const T& other, std::source_location at = std::source_location::current()) const {
-    return gradwire::type_as(self(), other, at);
-  }
-  T float_(std::source_location at = std::source_location::current()) const {
-    return gradwire::float_(self(), at);
-  }
-  T double_(std::source_location at = std::source_location::current()) const {
-    return gradwire::double_(self(), at);
-  }
-  T half(std::source_location at = std::source_location::current()) const {
-    return gradwire::half(self(), at);
-  }
-  T bfloat16_(std::source_location at = std::source_location::current()) const {
-    return gradwire::bfloat16_(self(), at);
-  }
-  T int_(std::source_location at = std::source_location::current()) const {
-    return gradwire::int_(self(), at);
-  }
-  T long_(std::source_location at = std::source_location::current()) const {
-    return gradwire::long_(self(), at);
-  }
-  T short_(std::source_location at = std::source_location::current()) const {
-    return gradwire::short_(self(), at);
-  }
-  T char_(std::source_location at = std::source_location::current()) const {
-    return gradwire::char_(self(), at);
-  }
-  T byte(std::source_location at = std::source_location::current()) const {
-    return gradwire::byte(self(), at);
-  }
-  T bool_(std::source_location at = std::source_location::current()) const {
-    return gradwire::bool_(self(), at);
-  }
-  template <class = void>
   T rand_like(std::optional<DType> dtype = {}, std::optional<std::string_view> device = {}, bool requires_grad = false, std::source_location at = std::source_location::current()) const {
     return gradwire::rand_like(self(), dtype, device, requires_grad, at);
   }
@@ -7088,6 +7035,59 @@ class Methods {
   }
   void backward(backward_options<T> o, std::source_location at = std::source_location::current()) const {
     return gradwire::backward(self(), o.gradient, o.retain_graph, o.create_graph, kept(o.inputs), at);
+  }
+  template <class = void>
+  T to(std::string_view device, std::optional<DType> dtype = {}, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, dtype, copy, at);
+  }
+  T to(std::string_view device, to_device_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), device, o.dtype, o.copy, at);
+  }
+  template <class = void>
+  T to(const T& other, bool copy = false, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, copy, at);
+  }
+  T to(const T& other, to_other_options o, std::source_location at = std::source_location::current()) const {
+    return gradwire::to(self(), other, o.copy, at);
+  }
+  T type(DType dtype, std::source_location at = std::source_location::current()) const {
+    return gradwire::type(self(), dtype, at);
+  }
+  T type(Text dtype, std::source_location at = std::source_location::current()) const {
+    return gradwire::type(self(), dtype, at);
+  }
+  T type_as(const T& other, std::source_location at = std::source_location::current()) const {
+    return gradwire::type_as(self(), other, at);
+  }
+  T float_(std::source_location at = std::source_location::current()) const {
+    return gradwire::float_(self(), at);
+  }
+  T double_(std::source_location at = std::source_location::current()) const {
+    return gradwire::double_(self(), at);
+  }
+  T half(std::source_location at = std::source_location::current()) const {
+    return gradwire::half(self(), at);
+  }
+  T bfloat16_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bfloat16_(self(), at);
+  }
+  T int_(std::source_location at = std::source_location::current()) const {
+    return gradwire::int_(self(), at);
+  }
+  T long_(std::source_location at = std::source_location::current()) const {
+    return gradwire::long_(self(), at);
+  }
+  T short_(std::source_location at = std::source_location::current()) const {
+    return gradwire::short_(self(), at);
+  }
+  T char_(std::source_location at = std::source_location::current()) const {
+    return gradwire::char_(self(), at);
+  }
+  T byte(std::source_location at = std::source_location::current()) const {
+    return gradwire::byte(self(), at);
+  }
+  T bool_(std::source_location at = std::source_location::current()) const {
+    return gradwire::bool_(self(), at);
   }
   T operator[](Indices<T> indices) const { return gradwire::index(self(), indices, indices.at()); }
   friend T operator-(Operand<T> a) { return gradwire::neg(a.tensor(), a.at()); }

@@ -180,6 +180,10 @@ template <int kSpatial> Shape adaptive_size(const Call& c) {
                       to_string(x.shape()) + " with dimension " + std::to_string(d) + " being empty");
     }
   }
+  if (c.ints(1).size() != 1 && c.ints(1).size() != kSpatial) {
+    throw Error(Code::bad_argument,
+                op + ": output_size must be a single int, or a tuple of " + std::to_string(kSpatial) + " ints");
+  }
   Shape size;
   for (int d = 0; d < kSpatial; ++d) {
     const int64_t n = one_of(c.ints(1), d);
