@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 2589083007930941868ull;
-inline constexpr int kOperators = 432;
+inline constexpr uint64_t kCatalogueHash = 1269660719793389628ull;
+inline constexpr int kOperators = 434;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -421,6 +421,8 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "zero",
     "zero_",
     "detach",
+    "through",
+    "constant_of",
     "data",
     "requires_grad_",
     "Variable",
@@ -857,29 +859,31 @@ inline constexpr uint16_t fill_ = 405;
 inline constexpr uint16_t zero = 406;
 inline constexpr uint16_t zero_ = 407;
 inline constexpr uint16_t detach = 408;
-inline constexpr uint16_t data = 409;
-inline constexpr uint16_t requires_grad_ = 410;
-inline constexpr uint16_t Variable = 411;
-inline constexpr uint16_t retain_grad = 412;
-inline constexpr uint16_t set_grad = 413;
-inline constexpr uint16_t zero_grad = 414;
-inline constexpr uint16_t backward = 415;
-inline constexpr uint16_t grad = 416;
-inline constexpr uint16_t to_device = 417;
-inline constexpr uint16_t to_other = 418;
-inline constexpr uint16_t type = 419;
-inline constexpr uint16_t type_name = 420;
-inline constexpr uint16_t type_as = 421;
-inline constexpr uint16_t float_ = 422;
-inline constexpr uint16_t double_ = 423;
-inline constexpr uint16_t half = 424;
-inline constexpr uint16_t bfloat16_ = 425;
-inline constexpr uint16_t int_ = 426;
-inline constexpr uint16_t long_ = 427;
-inline constexpr uint16_t short_ = 428;
-inline constexpr uint16_t char_ = 429;
-inline constexpr uint16_t byte = 430;
-inline constexpr uint16_t bool_ = 431;
+inline constexpr uint16_t through = 409;
+inline constexpr uint16_t constant_of = 410;
+inline constexpr uint16_t data = 411;
+inline constexpr uint16_t requires_grad_ = 412;
+inline constexpr uint16_t Variable = 413;
+inline constexpr uint16_t retain_grad = 414;
+inline constexpr uint16_t set_grad = 415;
+inline constexpr uint16_t zero_grad = 416;
+inline constexpr uint16_t backward = 417;
+inline constexpr uint16_t grad = 418;
+inline constexpr uint16_t to_device = 419;
+inline constexpr uint16_t to_other = 420;
+inline constexpr uint16_t type = 421;
+inline constexpr uint16_t type_name = 422;
+inline constexpr uint16_t type_as = 423;
+inline constexpr uint16_t float_ = 424;
+inline constexpr uint16_t double_ = 425;
+inline constexpr uint16_t half = 426;
+inline constexpr uint16_t bfloat16_ = 427;
+inline constexpr uint16_t int_ = 428;
+inline constexpr uint16_t long_ = 429;
+inline constexpr uint16_t short_ = 430;
+inline constexpr uint16_t char_ = 431;
+inline constexpr uint16_t byte = 432;
+inline constexpr uint16_t bool_ = 433;
 }  // namespace op
 
 template <Handle T>
@@ -5296,6 +5300,18 @@ T detach(const T& self, std::source_location at = std::source_location::current(
 }
 
 template <Handle T>
+T through(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().one(op::through, at, args);
+}
+
+template <Handle T>
+T constant_of(const T& grad, As<T, const T&> self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(self)};
+  return grad.maker().one(op::constant_of, at, args);
+}
+
+template <Handle T>
 T data(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
   return self.maker().one(op::data, at, args);
@@ -7012,6 +7028,9 @@ class Methods {
   }
   T detach(std::source_location at = std::source_location::current()) const {
     return gradwire::detach(self(), at);
+  }
+  T through(std::source_location at = std::source_location::current()) const {
+    return gradwire::through(self(), at);
   }
   T data(std::source_location at = std::source_location::current()) const {
     return gradwire::data(self(), at);

@@ -126,6 +126,33 @@ constexpr OpDef kRows[] = {
         .samples = {"f(2, 3)"},
     },
     {
+        .sig = "through(Tensor self) -> Tensor",
+        .doc =
+            "self, whose gradient counts as a function of self: for linear operators whose second derivative PyTorch "
+            "gives as zeros rather than none.",
+        .view = [](const Call& c) -> Results {
+          const Tensor& x = c.tensor(0);
+          return c.cx.alias(x, x.shape(), x.strides(), x->offset);
+        },
+        .saves = {in(0)},
+        .vjp = [](const Vjp& g) -> Grads { return {{constant_of(g.dout(), g.in(0))}}; },
+        .examples = {{"[1., 2.]", "[1., 2.]"}},
+        .samples = {"f(2, 3)", "f()"},
+    },
+    {
+        .sig = "constant_of(Tensor grad, Tensor self) -> Tensor",
+        .doc = "grad, as a function of self that does not change with it: its derivative for self is zeros.",
+        .view = [](const Call& c) -> Results {
+          const Tensor& g = c.tensor(0);
+          return c.cx.alias(g, g.shape(), g.strides(), g->offset);
+        },
+        .vjp = [](const Vjp& g) -> Grads {
+          return {{g.dout(), g.needs(1) ? g.cx.full(g.shape(1), 0, g.dtype(1)) : Tensor()}};
+        },
+        .examples = {{"[1., 2.]; [5.]", "[1., 2.]"}},
+        .samples = {"f(2, 3); f(2, 3)"},
+    },
+    {
         .sig = "data(Tensor self) -> Tensor",
         .doc = "As detach, but with a count of writes of its own: autograd does not notice what is written through it.",
         .compute = [](const Call& c) -> Results {

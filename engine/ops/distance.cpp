@@ -42,6 +42,7 @@ void check_same_size(const Call& c) {
 }
 
 Results smooth(const Call& c, double edge, bool divide) {
+  check_floating(c.tensor(0), c.row.name());
   warn_of_sizes(c);
   const Tensor d = c.tensor(0) - c.tensor(1), a = abs(d);
   if (edge == 0) return reduced(c, 2, divide ? a : a * 0);
@@ -105,6 +106,7 @@ constexpr OpDef kRows[] = {
         .sig = "mse_loss(Tensor input, Tensor target, str reduction='mean') -> Tensor",
         .doc = "(input - target) squared; the mean of all, their sum, or each ('none').",
         .compose = [](const Call& c) -> Results {
+          check_floating(c.tensor(0), "mse_loss");
           warn_of_sizes(c);
           const Tensor d = c.tensor(0) - c.tensor(1);
           return reduced(c, 2, d * d);
@@ -117,7 +119,10 @@ constexpr OpDef kRows[] = {
         .doc = "abs(input - target); the mean of all, their sum, or each ('none').",
         .compose = [](const Call& c) -> Results {
           warn_of_sizes(c);
-          return reduced(c, 2, abs(c.tensor(0) - c.tensor(1)));
+          const Tensor &x = c.tensor(0), &t = c.tensor(1);
+          // without a sign a difference would wrap
+          const bool whole = x.dtype() == DType::uint8 && t.dtype() == DType::uint8;
+          return reduced(c, 2, whole ? maximum(x, t) - minimum(x, t) : abs(x - t));
         },
         .examples = {{"[1., 2.]; [1., 4.]", "1."}},
         .samples = {"f(2, 3); f(2, 3)", "f(4); f(4); 'sum'"},

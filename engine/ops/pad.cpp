@@ -118,7 +118,7 @@ constexpr OpDef kRows[] = {
             throw Error(Code::not_implemented,
                         "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now");
           }
-          Tensor y = x;
+          Tensor y = mode == "circular" ? x : through(x);
           for (int d = x.ndim() - padded; d < x.ndim(); ++d) {
             const Border b = border(c.ints(1), d, x.ndim());
             const int64_t n = x.size(d);

@@ -124,7 +124,7 @@ template <int kSpatial> Grads largest_vjp(const Vjp& g) {
   int64_t plane = 1;
   for (const int64_t n : g.shape(0).last(kSpatial)) plane *= n;
   flat.push_back(plane);
-  return {{reshape(scatter_add(g.cx.full(flat, 0, d.dtype()), -1, at, d), Ints(g.shape(0)))}};
+  return {{constant_of(reshape(scatter_add(g.cx.full(flat, 0, d.dtype()), -1, at, d), Ints(g.shape(0))), g.in(0))}};
 }
 
 // max_pool2d(…): the values, and with return_indices the places too.
@@ -152,7 +152,7 @@ template <int kSpatial> Results mean_of(const Call& c) {
       divisor = static_cast<double>(c.integer(6));
     }
   }
-  Tensor y = x;
+  Tensor y = through(x);
   for (int d = 0; d < kSpatial; ++d) {
     const int64_t n = w.x[d + 2], pad = w.p.padding[d];
     y = resample(c.cx, y, x.ndim() - kSpatial + d, w.out[d + 2], [&](int64_t o, std::vector<double>& weight) {
@@ -203,7 +203,7 @@ int64_t window_end(int64_t o, int64_t out, int64_t in) { return ((o + 1) * in + 
 template <int kSpatial> Results adaptive_mean(const Call& c) {
   check_floating(c.tensor(0), c.row.name());
   const Shape size = adaptive_size<kSpatial>(c);
-  Tensor y = c.tensor(0);
+  Tensor y = through(c.tensor(0));
   for (int d = 0; d < kSpatial; ++d) {
     const int dim = y.ndim() - kSpatial + d;
     const int64_t n = y.size(dim), out = bounded(size[d], 0, "");
@@ -222,7 +222,7 @@ constexpr OpDef kRows[] = {
         .doc = "The largest of each window of self [N, C, L] or [C, L], and its place in the plane; of equals the "
                "first, and NaN is the largest. stride is kernel_size if not given.",
         .compute = largest<1>,
-        .saves = {out(1)},
+        .saves = {in(0), out(1)},
         .vjp = largest_vjp<1>,
         .examples = {{"[[[1., 3., 2., 5.]]]; 2", "[[[3., 5.]]]; [[[1, 3]]]"}},
         .samples = {"f(2, 2, 5); 2", "f(2, 5); 3; 2; 1", "f(1, 2, 6); 2; 1; 0; 2", "f(1, 1, 5); 2; 2; ceil_mode=True"},
@@ -249,7 +249,7 @@ constexpr OpDef kRows[] = {
         .doc = "The largest of each window of self [N, C, H, W] or [C, H, W], and its place in the plane; of equals "
                "the first, and NaN is the largest. stride is kernel_size if not given.",
         .compute = largest<2>,
-        .saves = {out(1)},
+        .saves = {in(0), out(1)},
         .vjp = largest_vjp<2>,
         .examples = {{"[[[[1., 3.], [2., 5.]]]]; 2", "[[[[5.]]]]; [[[[3]]]]"}},
         .samples = {"f(1, 2, 5, 4); 2", "f(2, 5, 4); (3, 2); 2; 1", "f(1, 2, 5, 4); 2; 2; ceil_mode=True"},
@@ -276,7 +276,7 @@ constexpr OpDef kRows[] = {
         .doc = "The largest of each window of self [N, C, D, H, W] or [C, D, H, W], and its place in the plane; of "
                "equals the first, and NaN is the largest. stride is kernel_size if not given.",
         .compute = largest<3>,
-        .saves = {out(1)},
+        .saves = {in(0), out(1)},
         .vjp = largest_vjp<3>,
         .examples = {{"[[[[[1., 3.], [2., 5.]], [[7., 0.], [1., 4.]]]]]; 2", "[[[[[7.]]]]]; [[[[[4]]]]]"}},
         .samples = {"f(1, 2, 4, 3, 2); 2", "f(2, 4, 3, 2); 2; 1; 1"},
