@@ -203,6 +203,11 @@ int64_t window_end(int64_t o, int64_t out, int64_t in) { return ((o + 1) * in + 
 template <int kSpatial> Results adaptive_mean(const Call& c) {
   check_floating(c.tensor(0), c.row.name());
   const Shape size = adaptive_size<kSpatial>(c);
+  if (std::ranges::all_of(size, [](int64_t n) { return n == 1; })) {
+    Shape dims;
+    for (int d = 0; d < kSpatial; ++d) dims.push_back(d - kSpatial);
+    return mean(c.tensor(0), dims, true);
+  }
   Tensor y = through(c.tensor(0));
   for (int d = 0; d < kSpatial; ++d) {
     const int dim = y.ndim() - kSpatial + d;
