@@ -1,5 +1,7 @@
 #include "client/client.h"
 
+#include <algorithm>
+
 #include "client/core.h"
 #include "client/errors.h"
 #include "client/link.h"
@@ -31,6 +33,10 @@ Session& Client::session() const { return owner().session; }
 Session Client::open(const SessionOptions& options) const { return Session(owner().link->open(options)); }
 ServerInfo Client::info() const { return owner().link->info(); }
 std::vector<SessionInfo> Client::sessions() const { return owner().link->sessions(); }
+bool Client::cuda_is_available() const {
+  return std::ranges::any_of(info().devices, [](const std::string& d) { return d.starts_with("cuda"); });
+}
+
 std::string Client::run_json(const std::string& program) const { return owner().link->run_json(program); }
 const std::string& Client::address() const { return owner().link->address(); }
 

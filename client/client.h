@@ -48,6 +48,8 @@ class Client {
   /// One more.
   Session open(const SessionOptions& = {}) const;
   ServerInfo info() const;
+  /// Whether the server has a GPU: `x.to(client.cuda_is_available() ? "cuda:0" : "cpu")`.
+  bool cuda_is_available() const;
   std::vector<SessionInfo> sessions() const;
   /// Runs a program in the notation of the HTTP interface, in a session of its own, and returns the answer's JSON text.
   std::string run_json(const std::string& program) const;

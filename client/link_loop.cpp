@@ -277,7 +277,9 @@ void Link::Impl::send(uint64_t id, Remote& r, std::unique_ptr<Outgoing> o, std::
 
 void Link::Impl::answered(uint64_t id, const std::shared_ptr<Flight>& f, wire::Outcome::Reader o) {
   if (!find(id) || dead_) return;
-  for (const auto w : o.getWarnings()) f->warnings.push_back({text(w.getOp()), text(w.getMessage()), w.getStep()});
+  for (const auto w : o.getWarnings()) {
+    f->warnings.push_back({text(w.getOp()), text(w.getMessage()), w.getStep(), text(w.getFile()), w.getLine()});
+  }
   if (o.getFailed()) {
     f->error = std::make_shared<const Error>(error_of(o.getError()));
   } else {

@@ -104,6 +104,11 @@ TensorInfo Tensor::facts() const {
   return i;
 }
 
+std::string Tensor::type() const {
+  const TensorInfo i = facts();
+  return std::string(i.device.starts_with("cuda") ? "torch.cuda." : "torch.") + row(i.dtype).torch + "Tensor";
+}
+
 int64_t Tensor::numel() const {
   int64_t n = 1;
   for (const int64_t d : facts().shape) n *= d;

@@ -105,6 +105,9 @@ class Tensor : public Methods<Tensor> {
   int64_t numel() const;
   DType dtype() const { return facts().dtype; }
   std::string device() const { return facts().device; }
+  /// "torch.FloatTensor", "torch.cuda.LongTensor"; with a dtype or such a name: the tensor converted.
+  std::string type() const;
+  using Methods<Tensor>::type;
   /// These may change, so each call asks.
   bool requires_grad() const { return info().requires_grad; }
   bool is_leaf() const { return info().is_leaf; }
@@ -269,5 +272,25 @@ template <std::ranges::contiguous_range R>
 Tensor from_span(const R& data, TensorOptions options = {}, std::source_location at = std::source_location::current()) {
   return from_span(default_session(), data, Ints(std::ranges::size(data)), options, at);
 }
+
+/// The constructors of old: integers are a shape, whose values are zeros, and a list is data. FloatTensor(5, 7, 3) has
+/// three dims, FloatTensor({3}) one element, 3.
+template <DType kType> struct TypedConstructor {
+  template <std::integral... N> Tensor operator()(N... sizes) const {
+    const int64_t shape[] = {static_cast<int64_t>(sizes)..., 0};
+    return empty(std::span<const int64_t>(shape, sizeof...(N)), {.dtype = kType});
+  }
+  Tensor operator()(Literal data, std::source_location at = std::source_location::current()) const {
+    return tensor(data, {.dtype = kType}, at);
+  }
+};
+inline constexpr TypedConstructor<DType::float32> FloatTensor;
+inline constexpr TypedConstructor<DType::float64> DoubleTensor;
+inline constexpr TypedConstructor<DType::float16> HalfTensor;
+inline constexpr TypedConstructor<DType::uint8> ByteTensor;
+inline constexpr TypedConstructor<DType::int8> CharTensor;
+inline constexpr TypedConstructor<DType::int16> ShortTensor;
+inline constexpr TypedConstructor<DType::int32> IntTensor;
+inline constexpr TypedConstructor<DType::int64> LongTensor;
 
 }  // namespace gradwire

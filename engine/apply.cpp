@@ -307,14 +307,6 @@ Results inplace(Context& cx, const OpRow& row, const Bound* args) {
   return self;
 }
 
-// `compat` keepdim_warning: the default of keepdim was once True.
-void warn_of_keepdim(Context& cx, const OpRow& row, const Bound* args) {
-  if (!args[row.keepdim].left_out || args[row.dim].kind == ArgKind::none) return;
-  cx.warnings.push_back({row.name(), "backwards compatibility: call to \"" + row.name() +
-                                         "\" uses default value for keepdim which has changed default to False.  "
-                                         "Consider passing as kwarg."});
-}
-
 }  // namespace
 
 std::span<const int64_t> Call::ints(int i) const {
@@ -374,11 +366,14 @@ Results call(Context& cx, OpId id, std::span<const Bound> given) {
     std::uninitialized_copy(row.defaults + given.size(), row.defaults + row.params, all + given.size());
     args = all;
   }
-  if (cx.keepdim_warning && row.keepdim >= 0) warn_of_keepdim(cx, row, args);
-  if (row.def->since_0_2 && (cx.pointwise_fallback || cx.broadcast_warning)) {
-    Bound changed[kMaxParams];
-    Tensor held[3];
-    return perform(cx, row, old_shapes(cx, row, args, changed, held) ? changed : args);
+  if (cx.compat != Compat{}) {
+    if (cx.compat.keepdim_warning && row.keepdim >= 0) warn_of_keepdim(cx, row, args);
+    if (cx.compat.no_type_promotion && row.def->pointwise > 1) refuse_mixed_types(row, args);
+    if (row.def->since_0_2 && (cx.compat.pointwise_fallback || cx.compat.broadcast_warning)) {
+      Bound changed[kMaxParams];
+      Tensor held[3];
+      return perform(cx, row, old_shapes(cx, row, args, changed, held) ? changed : args);
+    }
   }
   return perform(cx, row, args);
 }

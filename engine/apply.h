@@ -46,6 +46,10 @@ View out_view(const Tensor& t);
 /// where shapes do not broadcast but have the same number of elements, gives the later operands the first one's shape.
 /// Answers whether it did, in `changed`, whose new tensors are in `held`.
 bool old_shapes(Context&, const OpRow&, const Bound* args, Bound* changed, Tensor (&held)[3]);
+/// `compat` no_type_promotion: throws where operands with dims have several dtypes.
+void refuse_mixed_types(const OpRow&, const Bound* args);
+/// `compat` keepdim_warning, for a reduction over a dim that was given no keepdim.
+void warn_of_keepdim(Context&, const OpRow&, const Bound* args);
 
 /// Runs a kernel; the views are made of the tensors.
 void launch(Context&, const Kernel&, std::initializer_list<View> out, std::initializer_list<View> in,

@@ -29,6 +29,35 @@ std::optional<Shape> broadcast(const Bound* args, const int* at, int n) {
 
 }  // namespace
 
+bool Compat::*compat_flag(std::string_view name) {
+  for (const CompatRow& r : kCompatRows) {
+    if (name == r.name) return r.flag;
+  }
+  throw Error(Code::bad_argument, "there is no compat behaviour '" + std::string(name.substr(0, 64)) + "'");
+}
+
+void refuse_mixed_types(const OpRow& row, const Bound* args) {
+  const Tensor* first = nullptr;
+  for (int k = row.kernel && row.kernel->masked ? 1 : 0; k < row.def->pointwise; ++k) {
+    if (args[k].kind != ArgKind::tensor || args[k].tensors->ndim() == 0) continue;
+    const Tensor& t = *args[k].tensors;
+    if (!first) first = &t;
+    if (t.dtype() == first->dtype()) continue;
+    throw Error(Code::dtype_mismatch,
+                std::string("Expected object of type torch.") + gradwire::row(first->dtype()).torch +
+                    "Tensor but found type torch." + gradwire::row(t.dtype()).torch + "Tensor for argument #" +
+                    std::to_string(k + 1) + " '" + row.sig.params[static_cast<size_t>(k)].name + "'",
+                row.name());
+  }
+}
+
+void warn_of_keepdim(Context& cx, const OpRow& row, const Bound* args) {
+  if (!args[row.keepdim].left_out || args[row.dim].kind == ArgKind::none) return;
+  cx.warn(row.name(), "backwards compatibility: call to \"" + row.name() +
+                          "\" uses default value for keepdim which has changed default to False.  "
+                          "Consider passing as kwarg.");
+}
+
 bool old_shapes(Context& cx, const OpRow& row, const Bound* args, Bound* changed, Tensor (&held)[3]) {
   int at[3], n = 0;
   for (int k = 0; k < row.def->pointwise; ++k) {
@@ -51,8 +80,8 @@ bool old_shapes(Context& cx, const OpRow& row, const Bound* args, Bound* changed
     changed[at[k]] = Bound(held[k]);
     any = true;
   };
-  const auto warn = [&](std::string text) { cx.warnings.push_back({row.name(), std::move(text)}); };
-  if (row.inplace && cx.pointwise_fallback) {  // each operand by itself: self's shape is given
+  const auto warn = [&](std::string text) { cx.warn(row.name(), std::move(text)); };
+  if (row.inplace && cx.compat.pointwise_fallback) {  // each operand by itself: self's shape is given
     for (int k = 1; k < n; ++k) {
       const Tensor& t = *args[at[k]].tensors;
       if (t.numel() != self.numel() || broadcasts_to(t.shape(), self.shape())) continue;
@@ -65,13 +94,13 @@ bool old_shapes(Context& cx, const OpRow& row, const Bound* args, Bound* changed
   }
   if (!same_count) return false;
   if (broadcast(args, at, n)) {
-    if (cx.broadcast_warning) {
+    if (cx.compat.broadcast_warning) {
       warn(listed(row, at, n) +
            " do not have the same shape, but are broadcastable, and have the same number of elements.  Changing "
            "behavior "
            "in a backwards incompatible manner to broadcasting rather than viewing as 1-dimensional.");
     }
-  } else if (cx.pointwise_fallback) {
+  } else if (cx.compat.pointwise_fallback) {
     warn(listed(row, at, n) +
          " not broadcastable, but have the same number of elements.  Falling back to deprecated pointwise behavior.");
     for (int k = 1; k < n; ++k) fall_back(k);

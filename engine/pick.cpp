@@ -118,8 +118,7 @@ class Picker {
   void tensor(const Tensor& t) {
     if (t.dtype() == DType::boolean || t.dtype() == DType::uint8) {
       if (t.dtype() == DType::uint8) {
-        cx_.warnings.push_back(
-            {"index", "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."});
+        cx_.warn("index", "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.");
       }
       return mask(t);
     }

@@ -119,10 +119,33 @@ struct Generator {
   uint64_t seed = 0, offset = 0;
 };
 
+/// Older behaviour that a session asks for.
+struct Compat {
+  bool arange_float = false;        // whole numbers count in the default dtype
+  bool pointwise_fallback = false;  // other shapes with as many elements are taken in flat order, with a warning
+  bool broadcast_warning = false;   // warns where broadcasting replaced that
+  bool keepdim_warning = false;     // warns where a reduction leaves keepdim out
+  bool no_type_promotion = false;   // operands with dims have one dtype
+  bool integer_division = false;    // div of whole numbers drops the fraction
+  bool operator==(const Compat&) const = default;
+};
+struct CompatRow {
+  const char* name;
+  bool Compat::*flag;
+};
+inline constexpr CompatRow kCompatRows[] = {
+    {"arange_float", &Compat::arange_float},           {"pointwise_fallback", &Compat::pointwise_fallback},
+    {"broadcast_warning", &Compat::broadcast_warning}, {"keepdim_warning", &Compat::keepdim_warning},
+    {"no_type_promotion", &Compat::no_type_promotion}, {"integer_division", &Compat::integer_division}};
+/// Throws bad_argument for a name that is not there.
+bool Compat::*compat_flag(std::string_view name);
+
 struct Limits {
   int64_t bytes = int64_t{1} << 30;
   int64_t nodes = 4000000;
 };
+
+inline constexpr size_t kMaxWarnings = 256;
 
 /// One owner's engine state: a session's. Touched by one thread at a time.
 class Context {
@@ -139,9 +162,12 @@ class Context {
   bool grad_mode = true;
   DType default_dtype = DType::float32;
   Generator generator;
-  std::vector<Warning> warnings;
-  bool pointwise_fallback = false, broadcast_warning = false, keepdim_warning = false;  // `compat` switches
-  bool arange_float = false;                                                            // too
+  std::vector<Warning> warnings;  // whoever runs the calls takes them
+  /// One more, unless there are kMaxWarnings.
+  void warn(std::string op, std::string message) {
+    if (warnings.size() < kMaxWarnings) warnings.push_back({.op = std::move(op), .message = std::move(message)});
+  }
+  Compat compat;
 
   /// Host and device memory of live tensors and graph nodes.
   int64_t bytes_used() const { return pool.used(); }

@@ -132,6 +132,8 @@ struct TensorInfo {
 struct Warning {
   std::string op, message;
   int64_t step = -1;
+  std::string file{};  // the line of the client's program that made the call, where it is known
+  uint32_t line = 0;
 };
 
 }  // namespace gradwire

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 1269660719793389628ull;
-inline constexpr int kOperators = 434;
+inline constexpr uint64_t kCatalogueHash = 18131468328264139428ull;
+inline constexpr int kOperators = 436;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -426,6 +426,8 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "data",
     "requires_grad_",
     "Variable",
+    "set_compat",
+    "is_compat",
     "retain_grad",
     "set_grad",
     "zero_grad",
@@ -864,26 +866,28 @@ inline constexpr uint16_t constant_of = 410;
 inline constexpr uint16_t data = 411;
 inline constexpr uint16_t requires_grad_ = 412;
 inline constexpr uint16_t Variable = 413;
-inline constexpr uint16_t retain_grad = 414;
-inline constexpr uint16_t set_grad = 415;
-inline constexpr uint16_t zero_grad = 416;
-inline constexpr uint16_t backward = 417;
-inline constexpr uint16_t grad = 418;
-inline constexpr uint16_t to_device = 419;
-inline constexpr uint16_t to_other = 420;
-inline constexpr uint16_t type = 421;
-inline constexpr uint16_t type_name = 422;
-inline constexpr uint16_t type_as = 423;
-inline constexpr uint16_t float_ = 424;
-inline constexpr uint16_t double_ = 425;
-inline constexpr uint16_t half = 426;
-inline constexpr uint16_t bfloat16_ = 427;
-inline constexpr uint16_t int_ = 428;
-inline constexpr uint16_t long_ = 429;
-inline constexpr uint16_t short_ = 430;
-inline constexpr uint16_t char_ = 431;
-inline constexpr uint16_t byte = 432;
-inline constexpr uint16_t bool_ = 433;
+inline constexpr uint16_t set_compat = 414;
+inline constexpr uint16_t is_compat = 415;
+inline constexpr uint16_t retain_grad = 416;
+inline constexpr uint16_t set_grad = 417;
+inline constexpr uint16_t zero_grad = 418;
+inline constexpr uint16_t backward = 419;
+inline constexpr uint16_t grad = 420;
+inline constexpr uint16_t to_device = 421;
+inline constexpr uint16_t to_other = 422;
+inline constexpr uint16_t type = 423;
+inline constexpr uint16_t type_name = 424;
+inline constexpr uint16_t type_as = 425;
+inline constexpr uint16_t float_ = 426;
+inline constexpr uint16_t double_ = 427;
+inline constexpr uint16_t half = 428;
+inline constexpr uint16_t bfloat16_ = 429;
+inline constexpr uint16_t int_ = 430;
+inline constexpr uint16_t long_ = 431;
+inline constexpr uint16_t short_ = 432;
+inline constexpr uint16_t char_ = 433;
+inline constexpr uint16_t byte = 434;
+inline constexpr uint16_t bool_ = 435;
 }  // namespace op
 
 template <Handle T>
@@ -5345,6 +5349,38 @@ T Variable(const T& data, As<T, bool> requires_grad = false, As<T, bool> volatil
 template <Handle T>
 T Variable(const T& data, Variable_options o, std::source_location at = std::source_location::current()) {
   return Variable(data, o.requires_grad, o.volatile_, at);
+}
+
+struct set_compat_options {
+  [[no_unique_address]] Named named_{};
+  bool enabled = true;
+};
+template <Maker M>
+void set_compat(M& m, As<M, Text> name, As<M, bool> enabled = true, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(name), to_value<typename M::Tensor>(enabled)};
+  m.none(op::set_compat, at, args);
+}
+template <class D = void>
+auto set_compat(As<D, Text> name, As<D, bool> enabled = true, std::source_location at = std::source_location::current()) {
+  return set_compat(DefaultMaker<D>::get(), name, enabled, at);
+}
+template <Maker M>
+void set_compat(M& m, Text name, set_compat_options o, std::source_location at = std::source_location::current()) {
+  return set_compat(m, name, o.enabled, at);
+}
+template <class D = void>
+auto set_compat(Text name, set_compat_options o, std::source_location at = std::source_location::current()) {
+  return set_compat(DefaultMaker<D>::get(), name, o.enabled, at);
+}
+
+template <Maker M>
+typename M::Tensor is_compat(M& m, As<M, Text> name, std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(name)};
+  return m.one(op::is_compat, at, args);
+}
+template <class D = void>
+auto is_compat(As<D, Text> name, std::source_location at = std::source_location::current()) {
+  return is_compat(DefaultMaker<D>::get(), name, at);
 }
 
 template <Handle T>

@@ -76,6 +76,8 @@ struct Warning {
   op @0 :Text;
   message @1 :Text;
   step @2 :Int64;
+  file @3 :Text;
+  line @4 :UInt32;
 }
 
 struct Outcome {

@@ -122,6 +122,7 @@ class BatchTask final : public Task {
       note(current_error(), c);
       backward_.reset();
     }
+    place_warnings(s, c);
     reader_.clear();
     ++at_;
     return true;
@@ -210,13 +211,26 @@ class BatchTask final : public Task {
     }
   }
 
+  /// Where the client's program made a call; null if it did not say.
+  const Batch::Line* line_of(const OpCall& c) const {
+    if (!c.line || c.line > batch_.lines.size()) return nullptr;
+    const Batch::Line& l = batch_.lines[c.line - 1];
+    return l.file < batch_.texts.size() ? &l : nullptr;
+  }
+
+  /// Says of the warnings that a call has made which one it was.
+  void place_warnings(State& s, const OpCall& c) {
+    for (; warned_ < s.cx.warnings.size(); ++warned_) {
+      Warning& w = s.cx.warnings[warned_];
+      w.step = static_cast<int64_t>(at_);
+      if (const Batch::Line* l = line_of(c)) w.file = batch_.texts[l->file], w.line = l->line;
+    }
+  }
+
   void note(Error e, const OpCall& c) {
     if (e.op().empty() && c.op < OpCall::kUpload) e.of(engine::op_name(c.op));
     e.at(batch_.seq, static_cast<int64_t>(at_));
-    if (c.line && c.line <= batch_.lines.size()) {
-      const Batch::Line& l = batch_.lines[c.line - 1];
-      if (l.file < batch_.texts.size()) e.at(Where{batch_.texts[l.file], l.line});
-    }
+    if (const Batch::Line* l = line_of(c)) e.at(Where{batch_.texts[l->file], l->line});
     error_ = std::move(e);
     if (read_) return;
     reader_.arg = arg_, reader_.integer = integer_;
@@ -272,7 +286,7 @@ class BatchTask final : public Task {
   std::optional<engine::BackwardTask> backward_;
   Clock::time_point::duration spent_{};  // by the backward, on lanes
   std::optional<Error> error_;
-  size_t at_ = 0;
+  size_t at_ = 0, warned_ = 0;
   int quick_ = 1;
   bool started_ = false, skipped_ = false;
   size_t arg_ = 0, integer_ = 0;  // where the arguments of the call begin

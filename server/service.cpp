@@ -17,8 +17,6 @@ namespace {
 constexpr const char* kVersion = "0.1.0";
 constexpr int64_t kMaxTtl = 7 * 24 * 3600;  // seconds
 constexpr size_t kNameBytes = 255;
-constexpr std::string_view kCompat[] = {"arange_float",    "pointwise_fallback", "broadcast_warning",
-                                        "keepdim_warning", "no_type_promotion",  "integer_division"};
 
 /// Random bytes in hex, from the kernel.
 std::string random_hex(size_t bytes) {
@@ -83,10 +81,7 @@ struct Service::Impl {
       throw Error(Code::bad_argument, "memory_limit and ttl_seconds are not negative");
     if (o.ttl_seconds > kMaxTtl) throw Error(Code::bad_argument, "ttl_seconds is at most " + std::to_string(kMaxTtl));
     if (o.ttl_seconds == 0) o.ttl_seconds = options.ttl_seconds;
-    for (const auto& c : o.compat) {
-      if (std::find(std::begin(kCompat), std::end(kCompat), c) == std::end(kCompat))
-        throw Error(Code::bad_argument, "there is no compat behaviour '" + c.substr(0, 64) + "'");
-    }
+    for (const auto& c : o.compat) engine::compat_flag(c);
     return o;
   }
 };
@@ -121,12 +116,7 @@ Result<SessionPtr> Service::open(const SessionOptions& asked) {
     engine::Context& cx = core->state->cx;
     cx.default_dtype = o.dtype;
     cx.generator.seed = o.seed ? *o.seed : random_bits();
-    for (const auto& c : o.compat) {
-      cx.pointwise_fallback |= c == "pointwise_fallback";
-      cx.broadcast_warning |= c == "broadcast_warning";
-      cx.keepdim_warning |= c == "keepdim_warning";
-      cx.arange_float |= c == "arange_float";
-    }
+    for (const auto& c : o.compat) cx.compat.*engine::compat_flag(c) = true;
     core->on_close = [weak = std::weak_ptr(m.registry), &core = *core] {
       const auto registry = weak.lock();
       if (!registry) return;

@@ -193,8 +193,7 @@ constexpr OpDef kRows[] = {
                "warns and has no effect.",
         .compute = [](const Call& c) -> Results {
           if (c.flag(2)) {
-            c.cx.warnings.push_back(
-                {"Variable", "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.", -1});
+            c.cx.warn("Variable", "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.");
           }
           Tensor t = shallow(c.tensor(0), false);
           if (c.flag(1)) require_grad(t);
@@ -203,6 +202,28 @@ constexpr OpDef kRows[] = {
         .no_grad = kItself,
         .examples = {{"[1., 2.]; requires_grad=True", "[1., 2.]"}},
         .samples = {"f(2, 3)", "f(2); True"},
+    },
+    {
+        .sig = "set_compat(str name, bool enabled=True) -> ()",
+        .doc =
+            "Turns an older behaviour of the session on or off: arange_float, pointwise_fallback, broadcast_warning, "
+            "keepdim_warning, no_type_promotion or integer_division.",
+        .compute = [](const Call& c) -> Results {
+          c.cx.compat.*compat_flag(c.text(0)) = c.flag(1);
+          return {};
+        },
+        .no_grad = kItself,
+        .samples = {"'arange_float'; False"},
+    },
+    {
+        .sig = "is_compat(str name) -> Tensor",
+        .doc = "Whether an older behaviour of the session is on.",
+        .compute = [](const Call& c) -> Results {
+          return c.cx.full({}, c.cx.compat.*compat_flag(c.text(0)), DType::boolean);
+        },
+        .no_grad = kItself,
+        .examples = {{"'keepdim_warning'", "False"}},
+        .samples = {"'arange_float'"},
     },
     {
         .sig = "retain_grad(Tensor self) -> ()",

@@ -76,9 +76,9 @@ Chosen choose_sub(const Call& c) {
   const Scalar a = c.scalar(2);
   if (a.kind == Category::boolean) throw Error(Code::bad_argument, "Boolean alpha only supported for Boolean results.");
   if (a.kind == Category::integer && a.i == 1) return plain(c, "sub");
-  const Chosen by_alpha = scaled(c, a.kind == Category::floating
-                                        ? Scalar(-a.f)
-                                        : Scalar(static_cast<int64_t>(0 - static_cast<uint64_t>(a.integer()))));
+  const Chosen by_alpha =
+      scaled(c, a.kind == Category::floating ? Scalar(-a.f)
+                                             : Scalar(static_cast<int64_t>(0 - static_cast<uint64_t>(a.integer()))));
   return is_one(a) ? plain(c, "sub") : by_alpha;  // alpha's kind is refused at 1 too
 }
 
@@ -87,12 +87,17 @@ Grads sub_vjp(const Vjp& g) {
   return {{g.dout(), other && !is_one(g.scalar(2)) ? mul(other, g.scalar(2)) : other}};
 }
 
-DTypes div_types(const Call& c, DType t) { return c.has(2) ? DTypes{t, t} : rule::floating(c, t); }
+bool drops_fraction(const Call& c) { return c.cx.compat.integer_division && !c.has(2); }
+
+DTypes div_types(const Call& c, DType t) {
+  const bool whole = category(t) == Category::integer && drops_fraction(c);
+  return c.has(2) || whole ? DTypes{t, t} : rule::floating(c, t);
+}
 
 // With a rounding mode, or where the row always rounds down.
 Chosen choose_div(const Call& c) {
-  if (!c.has(2)) return plain(c, "div");
-  const std::string_view mode = c.text(2);
+  if (!c.has(2) && !(drops_fraction(c) && category(promoted(c)) == Category::integer)) return plain(c, "div");
+  const std::string_view mode = c.has(2) ? c.text(2) : "trunc";
   if (mode != "trunc" && mode != "floor") {
     throw Error(Code::bad_argument, "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '" +
                                         std::string(mode.substr(0, 64)) + "'");

@@ -76,9 +76,9 @@ constexpr OpDef kRows[] = {
         .choose = [](const Call& c) -> Chosen {
           const DType t = c.tensor(0).dtype();
           if (t == DType::uint8) {
-            c.cx.warnings.push_back({"where",
-                                     "where received a uint8 condition tensor. This behavior is deprecated and will be "
-                                     "removed in a future version of PyTorch. Use a boolean condition instead."});
+            c.cx.warn("where",
+                      "where received a uint8 condition tensor. This behavior is deprecated and will be "
+                      "removed in a future version of PyTorch. Use a boolean condition instead.");
           } else if (t != DType::boolean) {
             throw Error(Code::dtype_mismatch,
                         std::string("where expected condition to be a boolean tensor, but got a tensor with dtype ") +

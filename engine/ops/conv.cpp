@@ -1,5 +1,6 @@
 // Convolutions: three operators that are each other's gradients, and the layers' forms made of them.
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "engine/apply.h"
@@ -11,9 +12,11 @@
 namespace gradwire::engine {
 namespace {
 
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // of each size: products of two stay in 64 bits
+
 int64_t bounded(int64_t v, int64_t low, const char* text) {
   if (v < low) throw Error(Code::bad_argument, text);
-  if (v > kMaxDim) throw Error(Code::bad_argument, std::to_string(v) + " is too large for a convolution");
+  if (v > kMost) throw Error(Code::bad_argument, std::to_string(v) + " is too large for a convolution");
   return v;
 }
 
@@ -54,6 +57,10 @@ void check_rank(std::span<const int64_t> x) {
               "Expected 3D, 4D or 5D (batched) input to a convolution, but got input of size: " + to_string(x));
 }
 
+void check_sizes(std::span<const int64_t> sizes) {
+  for (const int64_t n : sizes) bounded(n, 0, "a size of a convolution is not negative");
+}
+
 /// The shape of g.
 Shape result_shape(std::span<const int64_t> x, std::span<const int64_t> w, const ConvParams& p) {
   check_rank(x);
@@ -61,6 +68,8 @@ Shape result_shape(std::span<const int64_t> x, std::span<const int64_t> w, const
     throw Error(Code::shape_mismatch, "weight should have as many dimensions as input, but got input of size " +
                                           to_string(x) + " and weight of size " + to_string(w));
   }
+  check_sizes(x);
+  check_sizes(w);
   const std::string given = "Given groups=" + std::to_string(p.groups) + ", ";
   if (w[0] < p.groups) {
     throw Error(Code::shape_mismatch, given + "expected weight to be at least " + std::to_string(p.groups) +
@@ -193,6 +202,8 @@ template <int kSpatial> Results transposed(const Call& c) {
   const Layer l(c, kSpatial, true);
   const ConvParams p = params_of(kSpatial, c.ints(3), c.ints(4), c.ints(7), c.integer(6));
   check_list(c.ints(5), "output_padding", kSpatial);
+  check_sizes(l.x.shape());
+  check_sizes(l.w.shape());
   if (l.x.size(1) != l.w.size(0)) {
     throw Error(Code::shape_mismatch, "Given transposed=1, weight of size " + to_string(l.w.shape()) +
                                           ", expected input" + to_string(l.x.shape()) + " to have " +

@@ -86,7 +86,7 @@ DType dtype_of(const Call& c, Scalar s) {
 // Half-open steps from start to end: how many, and their values.
 Results steps(const Call& c, Scalar start, Scalar end, Scalar step, int i) {
   const auto floating = [](Scalar s) { return s.kind == Category::floating; };
-  const bool whole = !floating(start) && !floating(end) && !floating(step) && !c.cx.arange_float;
+  const bool whole = !floating(start) && !floating(end) && !floating(step) && !c.cx.compat.arange_float;
   const DType dtype = c.dtype(i, whole ? DType::int64 : c.cx.default_dtype);
   rule::device(c, i + 1);
   if (dtype == DType::boolean) throw Error(Code::dtype_mismatch, "\"arange_cpu\" not implemented for 'Bool'");
@@ -304,10 +304,10 @@ constexpr OpDef kRows[] = {
           p.whole_start = as_whole(c.scalar(0)), p.whole_step = as_whole(c.scalar(2));
           const Tensor t = c.cx.empty(Shape{static_cast<int64_t>(n)}, dtype);
           launch(c.cx, GW_KERNEL(sequence), {out_view(t)}, {}, &p);
-          c.cx.warnings.push_back({"range",
-                                   "torch.range is deprecated and will be removed in a future release because its "
-                                   "behavior is inconsistent with Python's range builtin. Instead, use torch.arange, "
-                                   "which produces values in [start, end)."});
+          c.cx.warn("range",
+                    "torch.range is deprecated and will be removed in a future release because its "
+                    "behavior is inconsistent with Python's range builtin. Instead, use torch.arange, "
+                    "which produces values in [start, end).");
           return finish(c, 3, t);
         },
         .no_grad = kNew,

@@ -1,5 +1,6 @@
 // Transcendental functions, elementwise.
 #include <cmath>
+#include <limits>
 
 #include "engine/apply.h"
 #include "engine/registry.h"
@@ -45,7 +46,8 @@ Grads pow_vjp(const Vjp& g) {
     } else if (e.real() == 2) {
       d.at[0] = g.dout() * mul(x, e);
     } else {
-      const Scalar less = e.kind == Category::floating ? Scalar(e.f - 1) : Scalar(e.integer() - 1);
+      const bool whole = e.kind != Category::floating && e.integer() != std::numeric_limits<int64_t>::min();
+      const Scalar less = whole ? Scalar(e.integer() - 1) : Scalar(e.real() - 1);
       d.at[0] = g.dout() * mul(pow(x, less), e);
     }
   }

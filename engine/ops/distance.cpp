@@ -27,11 +27,10 @@ void check_floating(const Tensor& t, const std::string& op) {
 void warn_of_sizes(const Call& c) {
   const Tensor &x = c.tensor(0), &t = c.tensor(1);
   if (std::ranges::equal(x.shape(), t.shape())) return;
-  c.cx.warnings.push_back({c.row.name(), "Using a target size (torch.Size(" + to_string(t.shape()) +
-                                             ")) that is different to the input size (torch.Size(" +
-                                             to_string(x.shape()) +
-                                             ")). This will likely lead to incorrect results due to broadcasting. "
-                                             "Please ensure they have the same size."});
+  c.cx.warn(c.row.name(), "Using a target size (torch.Size(" + to_string(t.shape()) +
+                              ")) that is different to the input size (torch.Size(" + to_string(x.shape()) +
+                              ")). This will likely lead to incorrect results due to broadcasting. "
+                              "Please ensure they have the same size.");
 }
 
 void check_same_size(const Call& c) {

@@ -16,8 +16,8 @@ Tensor as_mask(const Call& c, int i, const std::string& op) {
   const Tensor& t = c.tensor(i);
   if (t.dtype() == DType::boolean) return t;
   if (t.dtype() != DType::uint8) throw Error(Code::dtype_mismatch, op + ": expected BoolTensor or ByteTensor for mask");
-  c.cx.warnings.push_back({op, op + " received a mask with dtype torch.uint8, this behavior is now deprecated,please "
-                                    "use a mask with dtype torch.bool instead."});
+  c.cx.warn(op, op + " received a mask with dtype torch.uint8, this behavior is now deprecated,please "
+                     "use a mask with dtype torch.bool instead.");
   return c.cx.contiguous(t, DType::boolean);
 }
 

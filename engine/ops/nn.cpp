@@ -13,8 +13,8 @@ namespace {
 int dim_of(const Call& c) {
   const int n = c.tensor(0).ndim();
   if (c.has(1)) return wrap_dim(c.integer(1), n);
-  c.cx.warnings.push_back({c.row.name(), "Implicit dimension choice for " + c.row.name() +
-                                             " has been deprecated. Change the call to include dim=X as an argument."});
+  c.cx.warn(c.row.name(), "Implicit dimension choice for " + c.row.name() +
+                              " has been deprecated. Change the call to include dim=X as an argument.");
   return n == 0 || n == 1 || n == 3 ? 0 : 1;
 }
 int64_t dim_of(const Vjp& g) {

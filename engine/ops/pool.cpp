@@ -1,6 +1,7 @@
 // The largest and the mean of windows.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine/apply.h"
 #include "engine/kernels.h"
@@ -14,9 +15,11 @@ namespace {
 
 int64_t one_of(std::span<const int64_t> list, int d) { return list[list.size() == 1 ? 0 : static_cast<size_t>(d)]; }
 
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // of each argument: products of two stay in 64 bits
+
 int64_t bounded(int64_t v, int64_t low, const char* text) {
   if (v < low) throw Error(Code::bad_argument, text);
-  if (v > kMaxDim) throw Error(Code::bad_argument, std::to_string(v) + " is too large for a window");
+  if (v > kMost) throw Error(Code::bad_argument, std::to_string(v) + " is too large for a window");
   return v;
 }
 

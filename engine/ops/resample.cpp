@@ -14,7 +14,7 @@ Tensor resample(Context& cx, const Tensor& x, int dim, int64_t out,
   const DType in = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
   const Shape square{out, n};
   cx.empty(square, DType::float64);  // what follows must fit
-  std::vector<double> all, row(static_cast<size_t>(n));
+  std::vector<double> all, row(out > 0 ? static_cast<size_t>(n) : 0);
   all.reserve(static_cast<size_t>(checked_numel(square)));
   for (int64_t o = 0; o < out; ++o) {
     std::ranges::fill(row, 0);

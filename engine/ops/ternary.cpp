@@ -65,9 +65,9 @@ Grads clamp_vjp(const Vjp& g) {
 Chosen choose_fill(const Call& c) {
   const DType type = c.tensor(0).dtype(), mask = c.tensor(1).dtype();
   if (mask == DType::uint8) {
-    c.cx.warnings.push_back({"masked_fill",
-                             "masked_fill_ received a mask with dtype torch.uint8, this behavior is now deprecated,"
-                             "please use a mask with dtype torch.bool instead."});
+    c.cx.warn("masked_fill",
+              "masked_fill_ received a mask with dtype torch.uint8, this behavior is now deprecated,"
+              "please use a mask with dtype torch.bool instead.");
   } else if (mask != DType::boolean) {
     throw Error(Code::dtype_mismatch,
                 std::string("masked_fill_ only supports boolean masks, but got mask with dtype ") + row(mask).torch);

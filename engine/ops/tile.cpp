@@ -187,9 +187,9 @@ constexpr OpDef kRows[] = {
           }
           checked_numel(shape);
           if (!c.has(1)) {
-            c.cx.warnings.push_back({"meshgrid",
-                                     "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
-                                     "argument."});
+            c.cx.warn("meshgrid",
+                      "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
+                      "argument.");
           }
           std::vector<Tensor> grids;
           for (size_t k = 0; k < all.size(); ++k) {

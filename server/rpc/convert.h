@@ -13,7 +13,6 @@ namespace gradwire::server {
 
 inline constexpr uint32_t kMaxCalls = 65536;   // of a batch; texts and lines too
 inline constexpr uint32_t kMaxFetches = 8192;  // of a batch: their answer is written in one go
-inline constexpr uint32_t kMaxWarnings = 256;  // of an outcome; the rest is dropped
 inline constexpr uint32_t kMaxArgs = 1 << 20;  // of a batch; ints too
 inline constexpr size_t kMaxTexts = 8 << 20;   // bytes of all texts of a batch
 

@@ -73,10 +73,11 @@ void write(wire::Outcome::Builder to, const Outcome& o) {
     }
   }
   if (!o.warnings.empty()) {
-    auto warnings = to.initWarnings(std::min<uint>(o.warnings.size(), kMaxWarnings));
+    auto warnings = to.initWarnings(static_cast<uint>(o.warnings.size()));
     for (uint i = 0; i < warnings.size(); ++i) {
       warnings[i].setOp(text(o.warnings[i].op)), warnings[i].setMessage(text(o.warnings[i].message));
       warnings[i].setStep(o.warnings[i].step);
+      if (o.warnings[i].line) warnings[i].setFile(text(o.warnings[i].file)), warnings[i].setLine(o.warnings[i].line);
     }
   }
 }
@@ -92,7 +93,7 @@ capnp::MessageSize size_of(const Outcome& o) {
     n += 2 * f.value.info.shape.size() + 16 + words(f.value.info.grad_fn.size());
     if (f.value.bytes.size <= kInlineValue && sum + f.value.bytes.size <= kInlineSum) sum += f.value.bytes.size;
   }
-  for (const auto& w : o.warnings) n += 8 + words(w.op.size()) + words(w.message.size());
+  for (const auto& w : o.warnings) n += 10 + words(w.op.size()) + words(w.message.size()) + words(w.file.size());
   return {n + words(sum), 0};
 }
 

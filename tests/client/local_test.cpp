@@ -7,6 +7,7 @@
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <catch2/matchers/catch_matchers_vector.hpp>
+#include <algorithm>
 #include <numeric>
 
 #include "client/gradwire.h"
@@ -241,4 +242,73 @@ TEST_CASE_METHOD(Fixture, "A server started for a client ends with it", "[client
     CHECK(x.sum().item<float>() == 2);
   }
   CHECK(zeros({1}).item<float>() == 0);  // the other server is still there
+}
+
+TEST_CASE_METHOD(Fixture, "One class holds every dtype, which has PyTorch's old type names",
+                 "[client][local][A2][A3]") {
+  const auto d = tensor({1., 1., 1.}, {.dtype = float64});
+  const auto l = tensor({1, 2});
+  STATIC_CHECK(std::is_same_v<decltype(d), decltype(l)>);
+  CHECK(d.type() == "torch.DoubleTensor");
+  CHECK(d.type() != "torch.FloatTensor");
+  CHECK(l.type() == "torch.LongTensor");
+  CHECK(zeros({1}, {.dtype = uint8}).type() == "torch.ByteTensor");
+  CHECK(zeros({1}, {.dtype = int8}).type() == "torch.CharTensor");
+  CHECK(zeros({1}, {.dtype = int16}).type() == "torch.ShortTensor");
+  CHECK(zeros({1}, {.dtype = int32}).type() == "torch.IntTensor");
+  CHECK(zeros({1}, {.dtype = float16}).type() == "torch.HalfTensor");
+  CHECK(zeros({1}).type() == "torch.FloatTensor");
+}
+
+TEST_CASE_METHOD(Fixture, "A program runs on the device that the server has", "[client][local][A12][A13]") {
+  const auto devices = server().info().devices;
+  CHECK(std::ranges::find(devices, "cpu") != devices.end());
+  const bool cuda = server().cuda_is_available();
+  const auto x = tensor({1., 2.}).to(cuda ? "cuda:0" : "cpu");
+  CHECK(x.device() == (cuda ? "cuda:0" : "cpu"));
+  CHECK((x * 2).device() == x.device());
+  CHECK(zeros({2}).device() == x.device());
+}
+
+TEST_CASE_METHOD(Fixture, "Switches of older behaviour are read and written in the order of the calls",
+                 "[client][local][B30]") {
+  const auto a = ones({4}), b = ones({2, 2});
+  CHECK_FALSE(is_compat("pointwise_fallback").item<bool>());
+  CHECK_THROWS_AS((a + b).sum().item<float>(), ShapeMismatch);
+  set_compat("pointwise_fallback", true);
+  CHECK(is_compat("pointwise_fallback").item<bool>());
+  CHECK((a + b).to_vector<float>() == Floats32{2, 2, 2, 2});
+  set_compat("pointwise_fallback", false);
+  CHECK_THROWS_AS((a + b).sum().item<float>(), ShapeMismatch);
+  CHECK_THROWS_AS((set_compat("pointwise", true), session.sync()), BadArgument);
+}
+
+TEST_CASE_METHOD(Fixture, "A warning names the operator and the line that it is about", "[client][local][B31][B17]") {
+  set_compat("broadcast_warning");
+  const auto a = ones({4, 1}), b = ones({1, 4});
+  const unsigned line = __LINE__ + 1;
+  const auto sum = a + b;
+  const auto quiet = a + a;
+  session.sync();
+  const auto warnings = session.warnings();
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].op == "add");
+  CHECK(
+      warnings[0].message.starts_with("self and other do not have the same shape, but are broadcastable, and have the "
+                                      "same number of elements."));
+  CHECK(warnings[0].line == line);
+  CHECK(warnings[0].file.ends_with("local_test.cpp"));
+  CHECK(session.warnings().empty());
+}
+
+TEST_CASE_METHOD(Fixture, "The constructors of old take integers as a shape and a list as data",
+                 "[client][local][A4]") {
+  CHECK(FloatTensor(5, 7, 3).shape() == Shape{5, 7, 3});
+  CHECK(FloatTensor(3).shape() == Shape{3});
+  CHECK(FloatTensor({3}).to_vector<float>() == Floats32{3});
+  CHECK(DoubleTensor({1, 1, 1}).type() == "torch.DoubleTensor");
+  CHECK(DoubleTensor({{1.5}, {2.5}}).to_vector<double>() == std::vector<double>{1.5, 2.5});
+  CHECK(LongTensor({2, 4}).dtype() == int64);
+  CHECK(ByteTensor(2).dtype() == uint8);
+  CHECK(HalfTensor(1).dtype() == float16);
 }

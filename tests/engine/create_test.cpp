@@ -28,7 +28,7 @@ TEST_CASE("arange gives whole numbers for whole bounds, or the default dtype whe
   CHECK(arange(e.cx, 2, 6).dtype() == DType::int64);
   CHECK(values(arange(e.cx, 2, 6)) == Values{2, 3, 4, 5});
   CHECK(values(arange(e.cx, 1, 2.5, 0.5)) == Values{1, 1.5, 2});
-  e.cx.arange_float = true;
+  e.cx.compat.arange_float = true;
   CHECK(arange(e.cx, 2, 6).dtype() == DType::float32);
   CHECK(values(arange(e.cx, 2, 6)) == Values{2, 3, 4, 5});
   CHECK(arange(e.cx, 3, DType::int32).dtype() == DType::int32);

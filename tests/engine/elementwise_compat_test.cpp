@@ -42,7 +42,7 @@ TEST_CASE("Shapes that do not broadcast fall back to the flat order, and the res
   const Tensor a = e.doubles({4}, {1, 2, 3, 4}), b = e.doubles({2, 2}, {10, 20, 30, 40});
   CHECK(refusal([&] { add(a, b); }).find("must match the size of tensor b") != std::string::npos);
   CHECK(warned(e) == "");
-  e.cx.pointwise_fallback = true;
+  e.cx.compat.pointwise_fallback = true;
   const Tensor sum = add(a, b), other = add(b, a);
   CHECK(warned(e) == "add: self and other" + kFell + "|add: self and other" + kFell);
   CHECK(Shape(sum.shape()) == Shape{4});
@@ -59,7 +59,7 @@ TEST_CASE("Shapes that do not broadcast fall back to the flat order, and the res
 
 TEST_CASE("Every operator that broadcast in 0.2 falls back, and later ones do not", "[B22][B14]") {
   Engine e;
-  e.cx.pointwise_fallback = true;
+  e.cx.compat.pointwise_fallback = true;
   const Tensor a = e.doubles({4}, {1, 2, 3, 4}), b = e.doubles({2, 2}, {4, 3, 2, 1});
   const auto check = [&](const std::string& names, const Tensor& got, const Values& want) {
     INFO(names);
@@ -94,7 +94,7 @@ TEST_CASE("An in-place form falls back by the shape of self", "[B15][B22]") {
   Tensor self = e.doubles({2, 2}, {1, 2, 3, 4});
   CHECK(refusal([&] { add_(self, other); }) != "");
   CHECK(self.version() == 0);
-  e.cx.pointwise_fallback = true;
+  e.cx.compat.pointwise_fallback = true;
   add_(self, other);
   CHECK(values(self) == Values{11, 22, 33, 44});
   CHECK(self.version() == 1);
@@ -117,7 +117,7 @@ TEST_CASE("An in-place form falls back by the shape of self", "[B15][B22]") {
 
 TEST_CASE("Three operands fall back together", "[B16][B22]") {
   Engine e;
-  e.cx.pointwise_fallback = true;
+  e.cx.compat.pointwise_fallback = true;
   const Tensor a = e.doubles({4}, {1, 2, 3, 4}), b = e.doubles({2, 2}, {4, 3, 2, 1}),
                c = e.doubles({2, 2, 1}, {1, 1, 1, 2});
   CHECK(values(addcmul(a, b, c)) == Values{5, 5, 5, 6});
@@ -132,7 +132,7 @@ TEST_CASE("Three operands fall back together", "[B16][B22]") {
 
 TEST_CASE("Gradients go through the fallback in each operand's own shape", "[B14][B15]") {
   Engine e;
-  e.cx.pointwise_fallback = true;
+  e.cx.compat.pointwise_fallback = true;
   const Tensor a = e.leaf({4}, {1, 2, 3, 4}), b = e.leaf({2, 2}, {10, 20, 30, 40});
   const Tensor loss = sum(mul(a, b));
   backward(loss);
@@ -151,7 +151,7 @@ TEST_CASE("The broadcast warning tells of shapes that were flat once, and is off
   const Tensor column = e.doubles({4, 1}, {1, 1, 1, 1}), row = e.doubles({4}, {1, 2, 3, 4});
   CHECK(Shape(add(column, row).shape()) == Shape{4, 4});
   CHECK(warned(e) == "");
-  e.cx.broadcast_warning = true;
+  e.cx.compat.broadcast_warning = true;
   CHECK(Shape(add(column, row).shape()) == Shape{4, 4});
   CHECK(warned(e) == "add: self and other" + kDiffer);
   CHECK(Shape(addcmul(column, row, row).shape()) == Shape{4, 4});
@@ -163,4 +163,29 @@ TEST_CASE("The broadcast warning tells of shapes that were flat once, and is off
   add(row, row), add(row, 2), add(row, e.doubles({2, 1}, {1, 2})), atan2(column, row);
   CHECK(refusal([&] { add(row, e.doubles({2, 2}, {1, 2, 3, 4})); }) != "");  // it alone falls back nowhere
   CHECK(warned(e) == "");
+}
+
+TEST_CASE("Without promotion operands of two types are refused, but numbers and 0-dim tensors join", "[X11][A53]") {
+  Engine e;
+  const Tensor f = e.make<float>(DType::float32, {2}, {1, 2}), l = e.make<int64_t>(DType::int64, {2}, {3, 4});
+  CHECK(values(add(f, l)) == Values{4, 6});
+  e.cx.compat.no_type_promotion = true;
+  CHECK(refusal([&] { add(f, l); }) ==
+        "Expected object of type torch.FloatTensor but found type torch.LongTensor for argument #2 'other'");
+  CHECK(refusal([&] { mul_(f, l); }) != "");
+  CHECK(values(f) == Values{1, 2});
+  CHECK(values(add(f, 1)) == Values{2, 3});
+  CHECK(values(add(f, e.make<int64_t>(DType::int64, {}, {5}))) == Values{6, 7});
+  CHECK(values(where(gt(f, 1), f, f)) == Values{1, 2});
+}
+
+TEST_CASE("Division of whole numbers drops the fraction where the session asks for it", "[X12]") {
+  Engine e;
+  const Tensor a = e.make<int64_t>(DType::int64, {2}, {-7, 7});
+  CHECK(values(a / 2) == Values{-3.5, 3.5});
+  e.cx.compat.integer_division = true;
+  CHECK((a / 2).dtype() == DType::int64);
+  CHECK(values(a / 2) == Values{-3, 3});
+  CHECK(values(a / 2.0) == Values{-3.5, 3.5});
+  CHECK(refusal([&] { a / 0; }) == "ZeroDivisionError");
 }

@@ -192,7 +192,7 @@ TEST_CASE("With keepdim_warning a reduction over a dim that leaves keepdim out i
   };
   const Bound dim(Scalar(int64_t{1})), no(Scalar(false)), yes(Scalar(true)), k(Scalar(int64_t{1}));
   CHECK(warnings_of("sum", {{"dim", dim}}) == 0);
-  e.cx.keepdim_warning = true;
+  e.cx.compat.keepdim_warning = true;
   REQUIRE(warnings_of("sum", {{"dim", dim}}) == 1);
   CHECK(e.cx.warnings[0].message ==
         "backwards compatibility: call to \"sum\" uses default value for keepdim which has changed default to False.  "
