@@ -25,10 +25,12 @@ using namespace gradwire;
 using namespace gradwire::server;
 
 /// libgomp reads its wait policy when it is loaded, before main(): teams that spin while they wait take the cores that
-/// the other lanes and the loops need.
+/// the other lanes and the loops need. A worker waits up to a millisecond for the next loop before it sleeps, where
+/// there are cores for all: to wake it takes longer than most loops.
 void pass_wait_policy(char** argv) {
   if (getenv("OMP_WAIT_POLICY")) return;
   setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
+  setenv("GOMP_SPINCOUNT", "50000", 0);
   char self[4096];
   const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n <= 0) return;

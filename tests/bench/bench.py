@@ -160,7 +160,7 @@ class Place:
             words |= self.server()
         env = {"OMP_NUM_THREADS": str(side.threads), "OPENBLAS_NUM_THREADS": str(side.threads)}
         if side.program == "engine_side":
-            env["OMP_WAIT_POLICY"] = "PASSIVE"  # as gradwired has it
+            env |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "50000"}  # as gradwired has it
         if side.kept:
             env |= KEPT
         child = self.start(command + [a.format(**words) for a in side.args], env,

@@ -152,6 +152,7 @@ TEST_CASE("the process has no core files, a passive wait policy and survives a c
   const std::string ready = p.line();
   const std::string proc = "/proc/" + std::to_string(p.pid);
   CHECK_THAT(slurp(proc + "/environ"), ContainsSubstring("OMP_WAIT_POLICY=PASSIVE"));
+  CHECK_THAT(slurp(proc + "/environ"), ContainsSubstring("GOMP_SPINCOUNT=50000"));
   CHECK_THAT(slurp(proc + "/limits"), ContainsSubstring("Max core file size        0                    0"));
   CHECK(std::filesystem::read_symlink(proc + "/exe").filename() == "gradwired");
   kill(p.pid, SIGPIPE);
