@@ -110,3 +110,19 @@ TEST_CASE("Conversions have PyTorch's names and give self where nothing changes"
   CHECK(type(x, "torch.HalfTensor").dtype() == DType::float16);
   CHECK(message([&] { type(x, "torch.NoTensor"); }) == "invalid type: 'torch.NoTensor'");
 }
+
+TEST_CASE("Creators take a dtype, a device and requires_grad", "[create][A36][A28]") {
+  Engine e;
+  for (const Tensor& t : {zeros(e.cx, {2, 3}, {.dtype = DType::float64, .device = "cpu", .requires_grad = true}),
+                          ones(e.cx, {2, 3}, {.dtype = DType::float64, .requires_grad = true}),
+                          full(e.cx, {2, 3}, 7, {.dtype = DType::float64, .requires_grad = true}),
+                          rand(e.cx, {2, 3}, {.dtype = DType::float64, .requires_grad = true}),
+                          empty(e.cx, {2, 3}, {.dtype = DType::float64, .requires_grad = true})}) {
+    CHECK(t.dtype() == DType::float64);
+    CHECK(Shape(t.shape()) == Shape{2, 3});
+    CHECK(t.requires_grad());
+    CHECK(t.is_leaf());
+  }
+  CHECK_FALSE(zeros(e.cx, {2}).requires_grad());
+  CHECK_THROWS_AS(zeros(e.cx, {2}, {.dtype = DType::int64, .requires_grad = true}), Error);
+}
