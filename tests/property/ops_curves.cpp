@@ -134,9 +134,10 @@ Num rest(DType t, const Num& a, const Num& b, bool down) {
   if (std::abs(q) > 1e4) throw Redraw{"a large quotient"};
   const bool more = down && r != 0 && (r < 0) != (b.v < 0);
   const double times = q - more, e = a.e + std::abs(times) * b.e;
-  if (e > 0 || a.d != 0 || b.d != 0) {
+  const double jump = e + b.e;  // how well the next multiple of b is known
+  if (jump > 0 || a.d != 0 || b.d != 0) {
     // Near a multiple of b it jumps.
-    if (std::min(std::abs(r), std::abs(std::abs(b.v) - std::abs(r))) <= 4 * (e + 1e-12)) throw Redraw{"at a jump"};
+    if (std::min(std::abs(r), std::abs(std::abs(b.v) - std::abs(r))) <= 4 * (jump + 1e-12)) throw Redraw{"at a jump"};
   }
   return real(t, more ? r + b.v : r, e, a.d - term(b.d, times));
 }
