@@ -109,8 +109,7 @@ Num power(DType t, const Num& a, const Num& b) {
   if (a.e > 0 && std::abs(a.v) <= 2 * a.e) throw Redraw{"a power of nearly zero"};
   const double by_base = a.v == 0 ? 0 : b.v * y / a.v;
   const double by_exponent = a.v > 0 ? y * std::log(a.v) : 0;
-  // 0, 1 and 2 are exact, or one product.
-  const bool easy = b.e == 0 && (b.v == 0 || b.v == 1 || b.v == 2);
+  const bool easy = b.e == 0 && (b.v == 0 || b.v == 1);
   const double own = easy ? 0 : 32 * unit(t) * std::abs(y);
   return real(t, y, 1.1 * (term(a.e, std::abs(by_base)) + term(b.e, std::abs(by_exponent))) + own,
               term(a.d, by_base) + term(b.d, by_exponent));
