@@ -15,9 +15,9 @@ template <class V> V bit_not(V);
 template <class V> V shift_left(V, V);
 template <class V> V shift_right(V, V);
 
-// Zeros keep the sign of x, which Highway's scalar forms forget.
+// Zeros keep the sign of x, which Highway forgets where the processor has no instruction that rounds (before SSE 4.1).
 template <class D> GW_FN Vec<D> signed_as([[maybe_unused]] Vec<D> x, Vec<D> rounded) {
-#if HWY_TARGET == HWY_SCALAR
+#if HWY_TARGET > HWY_SSE4
   return Vec<D>(hn::CopySign(rounded.v, x.v));
 #else
   return rounded;
