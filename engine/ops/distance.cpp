@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/apply.h"
+#include "engine/draws.h"
 #include "engine/registry.h"
 #include "engine/shape.h"
 #include "schema/ops.h"
@@ -16,11 +17,6 @@ Tensor reduced(const Call& c, int i, const Tensor& each) {
   if (how == "sum") return sum(each);
   if (how == "mean") return mean(each);
   throw Error(Code::bad_argument, std::string(how.substr(0, 64)) + " is not a valid value for reduction");
-}
-
-void check_floating(const Tensor& t, const std::string& op) {
-  if (is_floating(t.dtype())) return;
-  throw Error(Code::dtype_mismatch, "\"" + op + "\" not implemented for '" + row(t.dtype()).torch + "'");
 }
 
 // input and target broadcast; another shape is worth a warning.
@@ -41,7 +37,7 @@ void check_same_size(const Call& c) {
 }
 
 Results smooth(const Call& c, double edge, bool divide) {
-  check_floating(c.tensor(0), c.row.name());
+  check_floating(c.tensor(0).dtype(), c.row.name().c_str());
   warn_of_sizes(c);
   const Tensor d = c.tensor(0) - c.tensor(1), a = abs(d);
   if (edge == 0) return reduced(c, 2, divide ? a : a * 0);
@@ -52,7 +48,7 @@ Results smooth(const Call& c, double edge, bool divide) {
 // -log p, weighted, of classes: [N, C, d...] or [C].
 Results cross(const Call& c) {
   const Tensor &x = c.tensor(0), &target = c.tensor(1);
-  check_floating(x, "cross_entropy");
+  check_floating(x.dtype(), "cross_entropy");
   if (x.ndim() == 0) throw Error(Code::shape_mismatch, "cross_entropy: the input needs a dim of classes");
   const int dim = x.ndim() > 1 ? 1 : 0;
   const int64_t classes = x.size(dim);
@@ -105,7 +101,7 @@ constexpr OpDef kRows[] = {
         .sig = "mse_loss(Tensor input, Tensor target, str reduction='mean') -> Tensor",
         .doc = "(input - target) squared; the mean of all, their sum, or each ('none').",
         .compose = [](const Call& c) -> Results {
-          check_floating(c.tensor(0), "mse_loss");
+          check_floating(c.tensor(0).dtype(), "mse_loss");
           warn_of_sizes(c);
           const Tensor d = c.tensor(0) - c.tensor(1);
           return reduced(c, 2, d * d);
@@ -155,7 +151,7 @@ constexpr OpDef kRows[] = {
         .doc = "-(target * log(input) + (1 - target) * log(1 - input)) * weight, each logarithm at least -100.",
         .compose = [](const Call& c) -> Results {
           const Tensor &x = c.tensor(0), &t = c.tensor(1);
-          check_floating(x, "binary_cross_entropy");
+          check_floating(x.dtype(), "binary_cross_entropy");
           if (!std::ranges::equal(x.shape(), t.shape())) {
             throw Error(Code::shape_mismatch, "Using a target size (torch.Size(" + to_string(t.shape()) +
                                                   ")) that is different to the input size (torch.Size(" +
@@ -180,7 +176,7 @@ constexpr OpDef kRows[] = {
         .doc = "binary_cross_entropy of sigmoid(input), without overflow; pos_weight counts for the targets of 1.",
         .compose = [](const Call& c) -> Results {
           const Tensor &x = c.tensor(0), &t = c.tensor(1);
-          check_floating(x, "binary_cross_entropy_with_logits");
+          check_floating(x.dtype(), "binary_cross_entropy_with_logits");
           check_same_size(c);
           // log(1 + exp(-x)) = max(-x, 0) + log1p(exp(-abs(x)))
           const Tensor tail = log1p(exp(-abs(x))) + relu(-x);
@@ -198,7 +194,7 @@ constexpr OpDef kRows[] = {
             "sum by the first size.",
         .compose = [](const Call& c) -> Results {
           const Tensor &x = c.tensor(0), &t = c.tensor(1);
-          check_floating(x, "kl_div");
+          check_floating(x.dtype(), "kl_div");
           Tensor each;
           if (c.flag(3)) {
             each = exp(t) * (t - x);

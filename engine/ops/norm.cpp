@@ -1,16 +1,12 @@
 // Normalisation, and dropout.
 #include "engine/apply.h"
+#include "engine/draws.h"
 #include "engine/registry.h"
 #include "engine/shape.h"
 #include "schema/ops.h"
 
 namespace gradwire::engine {
 namespace {
-
-void check_floating(const Tensor& t, const std::string& op) {
-  if (is_floating(t.dtype())) return;
-  throw Error(Code::dtype_mismatch, "\"" + op + "\" not implemented for '" + row(t.dtype()).torch + "'");
-}
 
 Tensor optional(const Call& c, int i) { return c.has(i) ? c.tensor(i) : Tensor(); }
 
@@ -54,9 +50,17 @@ void update(Context& cx, const Tensor& running, const Tensor& now, double moment
   add_(running, reshape(cast(detach(now), running.dtype()), Ints(running.shape())), {.alpha = momentum});
 }
 
+// Normalised by moments that were given, one a channel.
+Tensor by_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  const DType in = wide(x.dtype());
+  const Tensor centred = cast(x, in) - along_channels(mean, x, in);
+  return cast(scaled(centred * rsqrt(along_channels(var, x, in) + eps), weight, bias, x), x.dtype());
+}
+
 Results batch(const Call& c) {
   const Tensor& x = c.tensor(0);
-  check_floating(x, "batch_norm");
+  check_floating(x.dtype(), "batch_norm");
   if (x.ndim() < 2) {
     throw Error(Code::shape_mismatch,
                 "batch_norm: expected 2D or more input (got " + std::to_string(x.ndim()) + "D input)");
@@ -70,12 +74,10 @@ Results batch(const Call& c) {
   check_channels(bias, "bias", channels);
   const bool training = c.flag(5);
   const double momentum = c.scalar(6).real(), eps = c.scalar(7).real();
-  const Tensor w = cast(x, wide(x.dtype()));
   if (!training) {
     if (!running_mean || !running_var)
       throw Error(Code::bad_argument, "Expected running_mean and running_var to be defined when training=False");
-    const Tensor mean = along_channels(running_mean, x, w.dtype()), var = along_channels(running_var, x, w.dtype());
-    return cast(scaled((w - mean) * rsqrt(var + eps), weight, bias, x), x.dtype());
+    return by_running(x, running_mean, running_var, weight, bias, eps);
   }
   Shape dims;
   int64_t n = 1;
@@ -87,7 +89,7 @@ Results batch(const Call& c) {
                 "Expected more than 1 value per channel when training, got input size torch.Size(" +
                     to_string(x.shape()) + ")");
   }
-  const Moments m(w, dims);
+  const Moments m(cast(x, wide(x.dtype())), dims);
   update(c.cx, running_mean, m.mean, momentum);
   if (running_var)
     update(c.cx, running_var, detach(m.var) * (static_cast<double>(n) / static_cast<double>(n - 1)), momentum);
@@ -96,7 +98,7 @@ Results batch(const Call& c) {
 
 Results layer(const Call& c) {
   const Tensor& x = c.tensor(0);
-  check_floating(x, "layer_norm");
+  check_floating(x.dtype(), "layer_norm");
   const std::span<const int64_t> shape = c.ints(1);
   const size_t n = shape.size(), all = x.shape().size();
   if (n == 0) {
@@ -139,7 +141,7 @@ Tensor grouped(const Tensor& x, int64_t groups, const Tensor& weight, const Tens
 
 Results group(const Call& c) {
   const Tensor& x = c.tensor(0);
-  check_floating(x, "group_norm");
+  check_floating(x.dtype(), "group_norm");
   const int64_t groups = c.integer(1);
   if (x.ndim() < 2) {
     throw Error(Code::shape_mismatch,
@@ -161,7 +163,7 @@ Results group(const Call& c) {
 
 Results instance(const Call& c) {
   const Tensor& x = c.tensor(0);
-  check_floating(x, "instance_norm");
+  check_floating(x.dtype(), "instance_norm");
   if (x.ndim() < 3) {
     throw Error(Code::shape_mismatch,
                 "instance_norm: expected 3D or more input (got " + std::to_string(x.ndim()) + "D input)");
@@ -179,9 +181,7 @@ Results instance(const Call& c) {
       throw Error(Code::bad_argument,
                   "Expected running_mean and running_var to be defined when use_input_stats is false");
     }
-    const Tensor w = cast(x, wide(x.dtype()));
-    const Tensor mean = along_channels(running_mean, x, w.dtype()), var = along_channels(running_var, x, w.dtype());
-    return cast(scaled((w - mean) * rsqrt(var + eps), weight, bias, x), x.dtype());
+    return by_running(x, running_mean, running_var, weight, bias, eps);
   }
   const int64_t places = x.numel() == 0 ? 0 : x.numel() / x.size(0) / channels;
   if (places == 1) {
@@ -247,7 +247,7 @@ constexpr OpDef kRows[] = {
                         "dropout probability has to be between 0 and 1, but got " + std::to_string(p));
           }
           if (!c.flag(2) || p == 0 || x.numel() == 0) return x;
-          check_floating(x, "dropout");
+          check_floating(x.dtype(), "dropout");
           Tensor keep;
           {
             const GradMode off(c.cx, false);

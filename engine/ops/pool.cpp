@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/apply.h"
+#include "engine/draws.h"
 #include "engine/kernels.h"
 #include "engine/ops/resample.h"
 #include "engine/registry.h"
@@ -91,14 +92,9 @@ struct Windows {
   Shape result() const { return batched ? out : Shape(std::span<const int64_t>(out).subspan(1)); }
 };
 
-void check_floating(const Tensor& t, const std::string& op) {
-  if (is_floating(t.dtype())) return;
-  throw Error(Code::dtype_mismatch, "\"" + op + "\" not implemented for '" + row(t.dtype()).torch + "'");
-}
-
 template <int kSpatial> Results largest(const Call& c) {
   const Tensor& x = c.tensor(0);
-  check_floating(x, c.row.name());
+  check_floating(x.dtype(), c.row.name().c_str());
   const Windows w(c, kSpatial, c.ints(4), c.flag(5));
   const Shape shape = w.result();
   const Tensor y = c.cx.empty(shape, x.dtype()), places = c.cx.empty(shape, DType::int64);
@@ -144,7 +140,7 @@ template <int kSpatial> Results layer(const Call& c) {
 
 template <int kSpatial> Results mean_of(const Call& c) {
   const Tensor& x = c.tensor(0);
-  check_floating(x, c.row.name());
+  check_floating(x.dtype(), c.row.name().c_str());
   static constexpr int64_t kOne[] = {1};
   const Windows w(c, kSpatial, kOne, c.flag(4));
   const bool with_pad = c.flag(5);
@@ -204,7 +200,7 @@ int64_t window_start(int64_t o, int64_t out, int64_t in) { return o * in / out; 
 int64_t window_end(int64_t o, int64_t out, int64_t in) { return ((o + 1) * in + out - 1) / out; }
 
 template <int kSpatial> Results adaptive_mean(const Call& c) {
-  check_floating(c.tensor(0), c.row.name());
+  check_floating(c.tensor(0).dtype(), c.row.name().c_str());
   const Shape size = adaptive_size<kSpatial>(c);
   if (std::ranges::all_of(size, [](int64_t n) { return n == 1; })) {
     Shape dims;
