@@ -1,26 +1,16 @@
 // Convolutions: three operators that are each other's gradients, and the layers' forms made of them.
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "engine/apply.h"
 #include "engine/kernels.h"
+#include "engine/ops/window.h"
 #include "engine/registry.h"
 #include "engine/shape.h"
 #include "schema/ops.h"
 
 namespace gradwire::engine {
 namespace {
-
-constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // of each size: products of two stay in 64 bits
-
-int64_t bounded(int64_t v, int64_t low, const char* text) {
-  if (v < low) throw Error(Code::bad_argument, text);
-  if (v > kMost) throw Error(Code::bad_argument, std::to_string(v) + " is too large for a convolution");
-  return v;
-}
-
-int64_t value_of(std::span<const int64_t> list, int d) { return list[list.size() == 1 ? 0 : static_cast<size_t>(d)]; }
 
 void check_list(std::span<const int64_t> list, const char* name, int spatial) {
   if (list.size() == 1 || static_cast<int>(list.size()) == spatial) return;
@@ -38,9 +28,9 @@ ConvParams params_of(int spatial, std::span<const int64_t> stride, std::span<con
   check_list(dilation, "dilation", spatial);
   p.groups = bounded(groups, 1, "non-positive groups is not supported");
   for (int d = 0; d < spatial; ++d) {
-    p.padding[d] = bounded(value_of(padding, d), 0, "negative padding is not supported");
-    p.stride[d] = bounded(value_of(stride, d), 1, "non-positive stride is not supported");
-    p.dilation[d] = bounded(value_of(dilation, d), 1, "dilation should be greater than zero");
+    p.padding[d] = bounded(per_dim(padding, d), 0, "negative padding is not supported");
+    p.stride[d] = bounded(per_dim(stride, d), 1, "non-positive stride is not supported");
+    p.dilation[d] = bounded(per_dim(dilation, d), 1, "dilation should be greater than zero");
   }
   return p;
 }
@@ -213,7 +203,7 @@ template <int kSpatial> Results transposed(const Call& c) {
   Shape size{l.x.size(0), l.w.size(1) * p.groups}, in;
   bool fits = true;
   for (int d = 0; d < kSpatial; ++d) {
-    const int64_t more = bounded(value_of(c.ints(5), d), 0, "negative output_padding is not supported");
+    const int64_t more = bounded(per_dim(c.ints(5), d), 0, "negative output_padding is not supported");
     if (more >= p.stride[d] && more >= p.dilation[d]) {
       throw Error(Code::bad_argument,
                   "output padding must be smaller than either stride or dilation, but got output_padding: " +

@@ -1,28 +1,18 @@
 // The largest and the mean of windows.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "engine/apply.h"
 #include "engine/draws.h"
 #include "engine/kernels.h"
 #include "engine/ops/resample.h"
+#include "engine/ops/window.h"
 #include "engine/registry.h"
 #include "engine/shape.h"
 #include "schema/ops.h"
 
 namespace gradwire::engine {
 namespace {
-
-int64_t one_of(std::span<const int64_t> list, int d) { return list[list.size() == 1 ? 0 : static_cast<size_t>(d)]; }
-
-constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // of each argument: products of two stay in 64 bits
-
-int64_t bounded(int64_t v, int64_t low, const char* text) {
-  if (v < low) throw Error(Code::bad_argument, text);
-  if (v > kMost) throw Error(Code::bad_argument, std::to_string(v) + " is too large for a window");
-  return v;
-}
 
 /// The windows of one call, checked, and what they give.
 struct Windows {
@@ -59,10 +49,10 @@ struct Windows {
     out = x;
     bool fits = true;
     for (int d = 0; d < spatial; ++d) {
-      p.kernel[d] = bounded(one_of(kernel, d), 1, "kernel size should be greater than zero");
-      p.stride[d] = bounded(one_of(stride, d), 1, "stride should be greater than zero");
-      p.dilation[d] = bounded(one_of(dilation, d), 1, "dilation should be greater than zero");
-      p.padding[d] = one_of(padding, d);
+      p.kernel[d] = bounded(per_dim(kernel, d), 1, "kernel size should be greater than zero");
+      p.stride[d] = bounded(per_dim(stride, d), 1, "stride should be greater than zero");
+      p.dilation[d] = bounded(per_dim(dilation, d), 1, "dilation should be greater than zero");
+      p.padding[d] = per_dim(padding, d);
       if (p.padding[d] < 0) {
         throw Error(Code::bad_argument, "pad must be non-negative, but got pad: " + std::to_string(p.padding[d]));
       }
@@ -185,7 +175,7 @@ template <int kSpatial> Shape adaptive_size(const Call& c) {
   }
   Shape size;
   for (int d = 0; d < kSpatial; ++d) {
-    const int64_t n = one_of(c.ints(1), d);
+    const int64_t n = per_dim(c.ints(1), d);
     if (n < 0) {
       throw Error(
           Code::bad_argument,
