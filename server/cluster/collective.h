@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schema/dtype.h"
+#include "server/result.h"
+
+// What the parts of the cluster say to each other: the operators of a session, the group that its rank belongs to, and
+// the data plane that moves the bytes.
+
+namespace gradwire::server::cluster {
+
+enum class Collective : uint8_t {
+  broadcast,
+  all_reduce,
+  reduce,
+  all_gather,
+  gather,
+  scatter,
+  reduce_scatter,
+  barrier,
+  send,
+  recv
+};
+enum class ReduceOp : uint8_t { sum, product, min, max, band, bor, bxor, avg };
+
+/// What all ranks must say alike before a byte moves; `sequence` counts a group's collectives, and for send and recv
+/// the messages of that pair of ranks.
+struct Terms {
+  Collective what = Collective::barrier;
+  ReduceOp op = ReduceOp::sum;
+  DType dtype = DType::float32;
+  int64_t count = 0;  // elements of one rank's part: of the whole tensor where there are no parts
+  int root = -1;  // broadcast, reduce, gather, scatter: the root's group rank. send, recv: the other's; recv: -1: any
+};
+
+/// Memory that the data plane can reach, shared with its helper process: contiguous, row-major elements. Lives as long
+/// as somebody holds it, the group's end included.
+class Area {
+ public:
+  virtual ~Area() = default;
+  std::span<std::byte> bytes;
+};
+using AreaPtr = std::shared_ptr<Area>;
+
+/// One collective of this rank. `area` holds what goes in and, once done, what came out: size parts of `count` elements
+/// for all_gather (own part at its place), gather (at the root), scatter (at the root; else and as result the first
+/// part) and reduce_scatter (result in the first part), one part for the others. Its contents mean nothing after a
+/// failure, and on reduce's other ranks.
+struct Work {
+  Terms terms;
+  AreaPtr area;
+  std::chrono::steady_clock::time_point deadline;
+  Done<Result<int>> done;  // the rank a recv came from, else -1. Called once, on a thread of the cluster
+};
+
+}  // namespace gradwire::server::cluster
