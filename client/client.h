@@ -32,6 +32,7 @@ struct SessionInfo {
   int64_t tensors = 0, bytes = 0, memory_limit = 0;
   uint64_t ops_run = 0;
   double age_seconds = 0;
+  int64_t peak_bytes = 0;  // the most that it has held at a time
 };
 
 namespace client {

@@ -192,7 +192,7 @@ std::vector<SessionInfo> Link::sessions() {
       std::vector<SessionInfo> all;
       for (const auto s : response.getSessions())
         all.push_back({text(s.getId()), text(s.getName()), text(s.getDevice()), s.getTensors(), s.getBytes(),
-                       s.getMemoryLimit(), s.getOpsRun(), s.getAgeSeconds()});
+                       s.getMemoryLimit(), s.getOpsRun(), s.getAgeSeconds(), s.getPeakBytes()});
       answer->set(std::move(all));
     });
   });

@@ -40,7 +40,7 @@ class Pool {
     } else {
       b = static_cast<Block*>(grow(c));
     }
-    used_ += static_cast<int64_t>(size);
+    count(size);
     open(b, size);
     return b;
   }
@@ -61,11 +61,12 @@ class Pool {
   /// Counts memory that lives elsewhere (a device) against the limit.
   void charge(size_t bytes) {
     if (used_ + static_cast<int64_t>(bytes) > limit_) make_room(bytes, bytes);
-    used_ += static_cast<int64_t>(bytes);
+    count(bytes);
   }
   void uncharge(size_t bytes) { used_ -= static_cast<int64_t>(bytes); }
 
   int64_t used() const { return used_; }
+  int64_t peak() const { return peak_; }  // the most that was in use at a time
   int64_t limit() const { return limit_; }
   int64_t mapped() const { return mapped_; }
 
@@ -108,6 +109,10 @@ class Pool {
   static void open(void*, size_t) {}
   static void close(void*, size_t) {}
 #endif
+  void count(size_t bytes) {
+    used_ += static_cast<int64_t>(bytes);
+    peak_ = used_ > peak_ ? used_ : peak_;
+  }
   [[noreturn]] void refuse(size_t bytes) const;
   void make_room(size_t bytes, size_t size);
   void* grow(int c);
@@ -122,7 +127,7 @@ class Pool {
   Map *slab_ = nullptr, *first_slab_ = nullptr;  // the one that is being cut; the first one, which is small
   char* fresh_ = nullptr;
   size_t fresh_left_ = 0;
-  int64_t limit_, used_ = 0, mapped_ = 0;
+  int64_t limit_, used_ = 0, peak_ = 0, mapped_ = 0;
   Map* maps_ = nullptr;
   std::atomic<bool> remote_any_{false};
   std::mutex remote_lock_;

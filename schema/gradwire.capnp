@@ -39,6 +39,7 @@ struct SessionInfo {
   memoryLimit @5 :Int64;
   opsRun @6 :UInt64;
   ageSeconds @7 :Float64;
+  peakBytes @8 :Int64;       # the most it has held at a time
 }
 
 interface Gate {  # what a logged-in client may do

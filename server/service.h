@@ -29,7 +29,7 @@ struct SessionOptions {
 struct SessionInfo {
   std::string id, name, device;
   DType dtype = DType::float32;  // the default dtype
-  int64_t tensors = 0, bytes = 0, memory_limit = 0;
+  int64_t tensors = 0, bytes = 0, peak_bytes = 0, memory_limit = 0;
   uint64_t ops_run = 0;
   double age_seconds = 0;
 };

@@ -189,6 +189,7 @@ void Core::account() {
   if (now != before) shared.bytes.fetch_add(now - before, std::memory_order_relaxed);
   if (!state) return tensors.store(0, std::memory_order_relaxed);
   tensors.store(static_cast<int64_t>(state->table.size()), std::memory_order_relaxed);
+  peak_bytes.store(state->cx.pool.peak(), std::memory_order_relaxed);
   const uint64_t ran = state->ops - ops.exchange(state->ops, std::memory_order_relaxed);
   if (ran) shared.metrics.add(Metric::ops, static_cast<double>(ran));
   touched.store(shared.clock.now(), std::memory_order_relaxed);
@@ -236,6 +237,7 @@ SessionInfo Session::info() const {
   i.id = c.id, i.name = c.options.name, i.device = c.options.device, i.dtype = c.options.dtype;
   i.tensors = c.tensors.load(std::memory_order_relaxed);
   i.bytes = c.bytes.load(std::memory_order_relaxed);
+  i.peak_bytes = c.peak_bytes.load(std::memory_order_relaxed);
   i.memory_limit = c.options.memory_limit;
   i.ops_run = c.ops.load(std::memory_order_relaxed);
   i.age_seconds = std::chrono::duration<double>(c.shared.clock.now() - c.created).count();

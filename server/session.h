@@ -66,7 +66,7 @@ struct Core : std::enable_shared_from_this<Core> {
   Executor::QueuePtr queue = shared.executor.make_queue();
 
   // any thread
-  std::atomic<int64_t> tensors{0}, bytes{0};
+  std::atomic<int64_t> tensors{0}, bytes{0}, peak_bytes{0};
   std::atomic<uint64_t> ops{0};
   std::atomic<int> attachments{0};
   std::atomic<Clock::time_point> touched{created};

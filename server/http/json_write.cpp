@@ -228,7 +228,7 @@ void write_session(std::string& to, const SessionInfo& s) {
   to += ",\"dtype\":\"";
   to += name(s.dtype);
   to += "\",\"tensors\":" + std::to_string(s.tensors) + ",\"bytes\":" + std::to_string(s.bytes) +
-        ",\"memory_limit\":" + std::to_string(s.memory_limit) + ",\"ops_run\":" + std::to_string(s.ops_run) +
+        ",\"peak_bytes\":" + std::to_string(s.peak_bytes) + ",\"memory_limit\":" + std::to_string(s.memory_limit) + ",\"ops_run\":" + std::to_string(s.ops_run) +
         ",\"age_seconds\":";
   append(to, s.age_seconds);
   to += '}';

@@ -37,7 +37,7 @@ void write(wire::TensorInfo::Builder to, const TensorInfo& i) {
 void write(wire::SessionInfo::Builder to, const SessionInfo& s) {
   to.setId(text(s.id)), to.setName(text(s.name)), to.setDevice(text(s.device));
   to.setTensors(s.tensors), to.setBytes(s.bytes), to.setMemoryLimit(s.memory_limit);
-  to.setOpsRun(s.ops_run), to.setAgeSeconds(s.age_seconds);
+  to.setOpsRun(s.ops_run), to.setAgeSeconds(s.age_seconds), to.setPeakBytes(s.peak_bytes);
 }
 
 void write(wire::ServerInfo::Builder to, const ServerInfo& i, bool operators) {

@@ -68,6 +68,16 @@ TEST_CASE("a batch uploads, computes and fetches", "[server][session]") {
   CHECK(s->last_seq() == 2);
 }
 
+TEST_CASE("the most that a session has held outlives what it held", "[server][session]") {
+  Rig rig;
+  auto s = rig.open();
+  run(*s, BatchMaker(1).upload(1, std::vector<float>(1000, 1.f)));
+  const int64_t held = s->info().bytes;
+  run(*s, BatchMaker(2).release(1));
+  CHECK(s->info().bytes < held);
+  CHECK(s->info().peak_bytes >= held);
+}
+
 TEST_CASE("ids ascend and are never used again", "[server][session]") {
   Rig rig;
   auto s = rig.open();
