@@ -28,9 +28,9 @@ rpc=$(address rpc) http=$(address http)
 echo "gradwired listens: Cap'n Proto on $rpc, HTTP on $http"
 
 phase "4/5 Training on it, from a C++ program"
-build/release/bin/train_digits --server "$rpc" --svg build/digits.svg | tee "$run/training"
-# The curve of the SVG once more, for the terminal.
-sed -n 's/.*<polyline.*points="\([^"]*\)".*/\1/p' build/digits.svg | tr ' ' '\n' | awk -F, '
+build/release/bin/train_digits --server "$rpc" --svg build/digits.svg --weights build/digits.safetensors | tee "$run/training"
+# The loss curve of the SVG once more, for the terminal.
+sed -n 's/.*<polyline.*points="\([^"]*\)".*/\1/p' build/digits.svg | head -n 1 | tr ' ' '\n' | awk -F, '
   NF == 2 { y[++n] = $2; if (n == 1 || $2 < top) top = $2; if ($2 > low) low = $2 }
   END {
     for (row = 0; row < 8; row++) {
@@ -61,7 +61,8 @@ cat <<TEXT
 What happened:
   built     build/release/bin/gradwired (the server), gradwire (the command), train_digits and hello (examples)
   trained   $(head -n 1 "$run/training")
-  plotted   the loss curve: $PWD/build/digits.svg
+  plotted   loss and accuracy: $PWD/build/digits.svg
+  saved     the weights, for any program that reads safetensors: $PWD/build/digits.safetensors
   called    the same operators over HTTP, gradient included
   stopped   the server, in order
 Next: tests/run.sh runs the tests; client/examples/ has programs to start from; schema/ops.md lists the operators.

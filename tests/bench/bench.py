@@ -30,7 +30,7 @@ class Absent(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A program that follows side.h, or torch_side.py; `args` may hold {server_cpu}, {client_cpu}, {tcp}, {unix}."""
+    """A program that follows side.h, or torch_side.py; `args` may hold {server_cpu}, {client_cpu}, {tcp}, {unix}, {free}."""
     program: str
     args: tuple = ()
     threads: int = 1
@@ -109,6 +109,26 @@ def rows():
                       settle=0.002 if threads == 1 else 0.04, note=note)
 
 
+MODELS = (
+    ("mlp", "784-512-512-10, batch 128: forward, backward, SGD"),
+    ("mlp_double", "the same with the norm of the gradients as loss"),
+    ("resnet", "ResNet-18, 2 images of 224 x 224: forward, backward, SGD"),
+    ("resnet_penalty", "the same with the norm of the gradients as loss"),
+)
+
+
+def model_rows():
+    for threads in (1, 2):
+        cpu = "client" if threads == 1 else ""
+        for name, note in MODELS:
+            yield Row(f"model/{name}/{threads}T/kept", Side("model_side", threads=threads, cpu=cpu),
+                      Side("torch_models.py", threads=threads, kept=True, cpu=cpu), name, unit="ms", per=1e6,
+                      settle=0.002 if threads == 1 else 0.04, note=note)
+    yield Row("wire/train_digits", Side("model_side", ("{free}",), threads=2), Side("model_side", threads=2), "digits",
+              unit="ms", per=1e7, aim=0.909, settle=0.04,
+              note="a step of train_digits, batch 128, the loss every tenth, against the same in process")
+
+
 class Place:
     """Where sides run: the programs, the CPUs, and a server that is started when somebody needs it."""
 
@@ -117,7 +137,7 @@ class Place:
         cpus = sorted(os.sched_getaffinity(0))
         self.server_cpu, self.client_cpu = (cpus[0], cpus[1]) if len(cpus) > 1 else (None, None)
         self.scratch = tempfile.TemporaryDirectory(prefix="gradwire-bench-")
-        self.addresses = None
+        self.addresses = {}
         self.children = []
 
     def start(self, command, env, cpu, **pipes):
@@ -136,15 +156,15 @@ class Place:
             raise Absent(f"{name} is not built" + (": libtorch-dev is not installed" if name == "torch_side" else ""))
         return str(path)
 
-    def server(self):
-        """The addresses of a gradwired on its own CPU."""
-        if self.addresses is None:
-            path = self.scratch.name + "/rpc.sock"
+    def server(self, pinned=True):
+        """The addresses of a gradwired, on its own CPU or on all of them."""
+        if pinned not in self.addresses:
+            path = f"{self.scratch.name}/rpc{int(pinned)}.sock"
             command = [self.program("gradwired"), "--rpc", "127.0.0.1:0", "--http", "off", "--probe", "off", "--unix", path,
                        "--log-level", "warning", "--session-memory", str(4 << 30)]
-            child = self.start(command, {}, self.server_cpu)
-            self.addresses = {"tcp": json.loads(answer_of(child, "gradwired"))["rpc"], "unix": "unix:" + path}
-        return self.addresses
+            child = self.start(command, {}, self.server_cpu if pinned else None)
+            self.addresses[pinned] = {"tcp": json.loads(answer_of(child, "gradwired"))["rpc"], "unix": "unix:" + path}
+        return self.addresses[pinned]
 
     def side(self, side):
         words = {"server_cpu": "-" if self.server_cpu is None else self.server_cpu,
@@ -158,8 +178,10 @@ class Place:
             command = [self.program(side.program)]
         if any(a in ("{tcp}", "{unix}") for a in side.args):
             words |= self.server()
+        if "{free}" in side.args:
+            words["free"] = self.server(pinned=False)["tcp"]
         env = {"OMP_NUM_THREADS": str(side.threads), "OPENBLAS_NUM_THREADS": str(side.threads)}
-        if side.program == "engine_side":
+        if side.program in ("engine_side", "model_side"):
             env |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "50000"}  # as gradwired has it
         if side.kept:
             env |= KEPT
@@ -344,7 +366,7 @@ def main():
     parser.add_argument("--json", default="build/bench.json")
     parser.add_argument("names", nargs="*")
     o = parser.parse_args()
-    wanted = [r for r in rows() if not o.names or any(r.name.startswith(n) for n in o.names)]
+    wanted = [r for r in (*rows(), *model_rows()) if not o.names or any(r.name.startswith(n) for n in o.names)]
     if not wanted:
         sys.exit("no row begins with " + " or ".join(o.names) + "; --list shows all")
     if o.list:

@@ -87,7 +87,7 @@ WORKLOADS = {
 }
 
 
-def main():
+def main(workloads):
     work = None
     print("ready", flush=True)
     for line in sys.stdin:
@@ -95,7 +95,7 @@ def main():
         try:
             if order == "use":
                 work = None  # before the next takes its memory
-                work = WORKLOADS[words[0]](*words[1:])
+                work = workloads[words[0]](*words[1:])
                 print(f"ok {work().sum().item():.9g}", flush=True)
             else:
                 rounds = int(words[0])
@@ -109,4 +109,5 @@ def main():
 
 
 torch.set_grad_enabled(False)
-main()
+if __name__ == "__main__":
+    main(WORKLOADS)

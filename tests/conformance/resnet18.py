@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""ResNet-18 and its gradient penalty as one HTTP program: loss, 2-norm of the parameter gradients, and the gradient of
-that norm, against the values in resnet18.json (64x64) and resnet18_224.json, in float64 to 1e-6 relative.
+"""ResNet-18 and its gradient penalty: loss, 2-norm of the parameter gradients, and the gradient of that norm, against the
+values in resnet18.json (64x64) and resnet18_224.json.
 
-usage: resnet18.py --server PATH_TO_gradwired [FILE.json...]
-Exit 0 only when all values agree. The parameters are made on the server by the formula in README.md."""
+usage: resnet18.py --server PATH_TO_gradwired [FILE.json...]           as one HTTP program, in float64
+       resnet18.py --example PATH_TO_gradient_penalty [FILE.json...]   by the SDK, in float64 and float32
+Exit 0 only when all values agree: in float64 to 1e-6 relative, in float32 to twice what PyTorch's own float32 run is off.
+The parameters are made on the server by the formula in README.md."""
 import argparse
 import json
 import math
 import pathlib
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 HERE = pathlib.Path(__file__).parent
@@ -93,29 +96,63 @@ def flat(data):
     return [y for x in data for y in flat(x)] if isinstance(data, list) else [data]
 
 
-def differences(want, got):
+FLOAT64 = {"loss": 1e-6, "norm": 1e-6, "sums": 1e-6}
+FLOAT32 = {64: {"loss": 1e-5, "norm": 2 * 0.003, "sums": 2 * 0.037},
+           224: {"loss": 1e-5, "norm": 2 * 0.0001, "sums": 2 * 0.0028}}
+
+
+def differences(want, got, tolerance):
     """Lines that say what differs; sums that cancel are compared with the sum of the absolute values."""
-    def check(what, have, should, size):
-        if not abs(have - should) <= 1e-6 * abs(size):
+    def check(what, have, should, size, relative):
+        if not abs(have - should) <= relative * abs(size):
             yield f"{what} is {have!r}, should be {should!r}"
 
-    yield from check("loss", got["loss"]["data"], want["loss"], want["loss"])
-    yield from check("grad_norm", got["grad_norm"]["data"], want["grad_norm"], want["grad_norm"])
-    for have, should in zip(flat(got["output"]["data"]), flat(want["output"]), strict=True):
-        yield from check("output", have, should, 1)
+    yield from check("loss", got["loss"], want["loss"], want["loss"], tolerance["loss"])
+    yield from check("grad_norm", got["grad_norm"], want["grad_norm"], want["grad_norm"], tolerance["norm"])
+    for have, should in zip(flat(got["output"]), flat(want["output"]), strict=True):
+        yield from check("output", have, should, 1, tolerance["loss"])
     for q in want["parameters"]:
         for kind in ("grad", "penalty_grad"):
             for sum_ in ("sum", "abs_sum"):
                 key = f"{kind}_{sum_}"
-                yield from check(f"{key} of {q['name']}", got[f"{key}:{q['name']}"]["data"], q[key],
-                                 q[f"{kind}_abs_sum"])
+                yield from check(f"{key} of {q['name']}", got[f"{key}:{q['name']}"], q[key], q[f"{kind}_abs_sum"],
+                                 tolerance["sums"])
+
+
+def report(what, want, got, tolerance):
+    found = list(differences(want, got, tolerance))
+    print(f"{what}: {len(want['parameters'])} parameters, {len(found)} differences")
+    for line in found[:10]:
+        print("  " + line)
+    return len(found)
+
+
+def by_example(example, file, want):
+    failures, size = 0, want["input"]["shape"][-1]
+    for dtype, tolerance in (("float64", FLOAT64), ("float32", FLOAT32[size])):
+        with tempfile.TemporaryDirectory() as folder:
+            values = pathlib.Path(folder) / "values"
+            print(subprocess.run([example, "--size", str(size), "--dtype", dtype, "--values", str(values)], check=True,
+                                 stdout=subprocess.PIPE, text=True).stdout, end="")
+            lines = [line.split() for line in values.read_text().splitlines()]
+        got = {"output": []}
+        for name, number in lines:
+            if name == "output":
+                got["output"].append(float(number))
+            else:
+                got[name] = float(number)
+        failures += report(f"{file.name} in {dtype}", want, got, tolerance)
+    return failures
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--server", required=True)
-    parser.add_argument("files", nargs="*", default=[HERE / "resnet18.json"])
+    parser.add_argument("--server")
+    parser.add_argument("--example")
+    parser.add_argument("files", nargs="*", type=pathlib.Path, default=[HERE / "resnet18.json"])
     args = parser.parse_args()
+    if args.example:
+        sys.exit(sum(by_example(args.example, file, json.loads(file.read_text())) for file in args.files) > 0)
     server = subprocess.Popen([args.server, "--rpc", "off", "--http", "127.0.0.1:0", "--probe", "off", "--session-memory", "4G"],
                               stdout=subprocess.PIPE, text=True)
     failures = 0
@@ -129,15 +166,11 @@ def main():
                 return json.loads(answer.read() or "null")
 
         for file in args.files:
-            want = json.loads(pathlib.Path(file).read_text())
+            want = json.loads(file.read_text())
             session = call("POST", "/v1/sessions", {"dtype": "float64"})["id"]
             got = call("POST", f"/v1/sessions/{session}/run", program(want))["tensors"]
             call("DELETE", f"/v1/sessions/{session}")
-            found = list(differences(want, got))
-            failures += len(found)
-            print(f"{pathlib.Path(file).name}: {len(want['parameters'])} parameters, {len(found)} differences")
-            for line in found[:10]:
-                print("  " + line)
+            failures += report(file.name, want, {name: tensor["data"] for name, tensor in got.items()}, FLOAT64)
     finally:
         server.terminate()
         server.wait()
