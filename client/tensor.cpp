@@ -140,6 +140,23 @@ bool Tensor::has_grad() const {
   return arrival->present();
 }
 
+Future<std::optional<TensorInfo>> Tensor::async_info() const {
+  const auto arrival = std::make_shared<client::InfoArrival>();
+  fetch(arrival, FetchKind::info);
+  return {arrival, [](client::Arrival& a) {
+            return a.present() ? std::optional<TensorInfo>(a.info()) : std::optional<TensorInfo>();
+          }};
+}
+
+Future<std::vector<std::byte>> Tensor::async_bytes() const {
+  const auto arrival = std::make_shared<client::BytesArrival>();
+  fetch(arrival, FetchKind::value);
+  return {arrival, [](client::Arrival& a) {
+            if (!a.present()) raise(Error(Code::no_grad, "the tensor has no gradient"));
+            return std::move(static_cast<client::BytesArrival&>(a).bytes);
+          }};
+}
+
 void Tensor::fetch(std::shared_ptr<client::Arrival> arrival, FetchKind kind) const {
   maker();
   client::Core::of(*node_).fetch(*node_, part_, kind, arrival);

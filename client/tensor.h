@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <ranges>
 #include <source_location>
 #include <span>
@@ -113,6 +114,10 @@ class Tensor : public Methods<Tensor> {
   bool is_leaf() const { return info().is_leaf; }
   std::string grad_fn() const { return info().grad_fn; }
   TensorInfo info() const;
+  /// The same without waiting; nothing where there is no gradient.
+  Future<std::optional<TensorInfo>> async_info() const;
+  /// Equal for two handles of one tensor, as Python's id().
+  const void* id() const { return reinterpret_cast<const char*>(node_) + static_cast<int>(part_); }
 
   /// The gradient that backward() leaves here, as it is when it is used. Using it where there is none is the error
   /// `no_grad`; `has_grad()` asks.
@@ -156,6 +161,9 @@ class Tensor : public Methods<Tensor> {
                std::source_location at = std::source_location::current()) const {
     copy_bytes(std::as_writable_bytes(out), kDTypeOf<std::remove_const_t<T>>, timeout, at);
   }
+
+  /// The elements as they are, row-major: of dtypes that have no C++ type, too.
+  Future<std::vector<std::byte>> async_bytes() const;
 
   // For ops.h and the SDK itself.
   Session& maker() const;

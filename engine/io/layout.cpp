@@ -2,33 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "schema/error.h"
 
 namespace gradwire::engine::io {
-
-size_t checked_bytes(DType dtype, std::span<const int64_t> shape) {
-  if (shape.size() > kMaxDims) {
-    throw Error(Code::bad_tensor, "a tensor has at most " + std::to_string(kMaxDims) + " dimensions, got " +
-                                      std::to_string(shape.size()));
-  }
-  bool empty = false;
-  for (int64_t n : shape) {
-    if (n < 0)
-      throw Error(Code::bad_tensor, "negative dimension " + std::to_string(n) + " in shape " + to_string(shape));
-    if (n > kMaxDim) throw Error(Code::bad_tensor, "dimension " + std::to_string(n) + " is too large");
-    empty |= n == 0;
-  }
-  if (empty) return 0;
-  int64_t numel = 1;
-  for (int64_t n : shape) {
-    if (__builtin_mul_overflow(numel, n, &numel) || numel > kMaxNumel) {
-      throw Error(Code::bad_tensor, "shape " + to_string(shape) + " has too many elements");
-    }
-  }
-  return static_cast<size_t>(numel) * static_cast<size_t>(size_of(dtype));
-}
 
 Sink::Sink(DType dtype, const Shape& shape, bool fortran, bool big_endian, std::span<std::byte> to)
     : to_(to),

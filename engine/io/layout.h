@@ -9,15 +9,11 @@
 
 namespace gradwire::engine::io {
 
-/// Bytes of a contiguous tensor. Throws Error{bad_tensor} where a size is negative, or rank, a dimension or the
-/// number of elements is over the limits of schema/shape.h; nothing overflows on the way.
-size_t checked_bytes(DType dtype, std::span<const int64_t> shape);
-
 /// Where the elements of a file go, in the order of the file: turns big-endian into little-endian, column-major into
 /// row-major, and any non-zero byte of a bool into 1. Chunks may end in the middle of an element.
 class Sink {
  public:
-  /// `to` has checked_bytes(dtype, shape) bytes and outlives the sink.
+  /// `to` has checked_bytes(dtype, shape) bytes (schema/checked_bytes.h) and outlives the sink.
   Sink(DType dtype, const Shape& shape, bool fortran, bool big_endian, std::span<std::byte> to);
   /// True: the file's bytes are the tensor's bytes, and may be written to `to` without the sink.
   bool plain() const { return plain_; }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/io/layout.h"
+#include "schema/checked_bytes.h"
 #include "schema/error.h"
 
 namespace gradwire::engine::io {

@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "engine/io/utf8.h"
+#include "schema/utf8.h"
 #include "schema/error.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_write.h"
@@ -373,7 +373,7 @@ const char* name_fault(std::string_view s) {
     return "# and a number is reserved for entries without a name";
   }
   while (!s.empty()) {
-    const size_t n = engine::io::utf8_length(s);
+    const size_t n = utf8_length(s);
     if (n == 0) return "a name is UTF-8";
     if (s[0] == '/') return "a name has no '/'";
     if (static_cast<uint8_t>(s[0]) < 0x20 || s[0] == 0x7F) return "a name has no control characters";

@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "engine/io/layout.h"
+#include "schema/checked_bytes.h"
 #include "schema/error.h"
 #include "schema/half.h"
 
@@ -204,7 +204,7 @@ Shape read_shape(Doc::Ref v, DType dtype) {
     }
     shape.push_back(n.integer());
   }
-  engine::io::checked_bytes(dtype, shape);
+  checked_bytes(dtype, shape);
   return shape;
 }
 
@@ -231,7 +231,7 @@ Program::Input read_tensor(Doc::Ref v, DType floating) {
   t.dtype = dtype && !dtype->is(Kind::null) ? read_dtype(*dtype) : infer(*data, floating);
   const bool given = shape && !shape->is(Kind::null);
   t.shape = given ? read_shape(*shape, t.dtype) : nesting(*data);
-  const size_t bytes = engine::io::checked_bytes(t.dtype, t.shape);
+  const size_t bytes = checked_bytes(t.dtype, t.shape);
   const auto element = static_cast<size_t>(size_of(t.dtype));
 
   const bool list = data->is(Kind::array);

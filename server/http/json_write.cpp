@@ -5,7 +5,7 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "engine/io/utf8.h"
+#include "schema/utf8.h"
 #include "schema/half.h"
 
 namespace gradwire::server::http {
@@ -106,7 +106,7 @@ void write_text(std::string& to, std::string_view s) {
   to += '"';
   while (!s.empty()) {
     const char c = s[0];
-    size_t n = engine::io::utf8_length(s);
+    size_t n = utf8_length(s);
     if (n == 0) {
       to += "\xEF\xBF\xBD";
       n = 1;

@@ -4,7 +4,7 @@
 
 #include "engine/io/layout.h"
 #include "engine/io/npy.h"
-#include "engine/io/safetensors.h"
+#include "schema/safetensors.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_write.h"
 #include "server/http/names.h"
@@ -80,11 +80,11 @@ Async<std::string> put_npy(Exchange& x, Session* session, const std::string& nam
 /// One tensor becomes `name`; of several, t becomes `name.t`. None is put before all have arrived.
 Async<std::string> put_safetensors(Exchange& x, Session* session, const std::string& name, bool requires_grad) {
   const uint64_t size = x.unread;
-  std::vector<std::byte> head = co_await read_bytes(x, io::kSafetensorsPrefix, "safetensors");
-  const size_t all = io::safetensors_head_bytes(head, size, kMaxFileHead);
+  std::vector<std::byte> head = co_await read_bytes(x, kSafetensorsPrefix, "safetensors");
+  const size_t all = safetensors_head_bytes(head, size, kMaxFileHead);
   const std::vector<std::byte> rest = co_await read_bytes(x, all - head.size(), "safetensors");
   head.insert(head.end(), rest.begin(), rest.end());
-  const io::SafetensorsHead file = io::parse_safetensors_head(head, size);
+  const SafetensorsHead file = parse_safetensors_head(head, size);
   if (file.tensors.empty()) throw Error(Code::bad_tensor, "safetensors: the file holds no tensor");
   std::vector<std::string> names;
   for (const auto& t : file.tensors) {
@@ -200,8 +200,8 @@ Async<Answer> get_tensor(Exchange& x) {
       throw Error(Code::not_acceptable, "npy has no bfloat16; ask for application/vnd.safetensors");
     answer.body = io::npy_head(value.info.dtype, value.info.shape);
   } else {
-    const io::SafetensorsEntry entry{x.params[1], value.info.dtype, value.info.shape, 0, 0};
-    answer.body = io::safetensors_head(std::span(&entry, 1));
+    const SafetensorsEntry entry{x.params[1], value.info.dtype, value.info.shape, 0, 0};
+    answer.body = safetensors_head(std::span(&entry, 1));
   }
   answer.blob = std::move(value.bytes);
   co_return answer;

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/io/safetensors.h"
+#include "schema/safetensors.h"
 #include "server/http/json_program.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_write.h"
@@ -32,8 +32,8 @@ void write_head(std::string& to, std::string_view name, const TensorValue& t, st
   to += gradwire::name(t.info.dtype);
   to += "\",\"shape\":" + to_string(t.info.shape) + ",\"requires_grad\":" + (t.info.requires_grad ? "true" : "false") +
         ",\"frame\":" + std::to_string(frames.size()) + "}";
-  const engine::io::SafetensorsEntry entry{std::string(name), t.info.dtype, t.info.shape, 0, 0};
-  frames.push_back({engine::io::safetensors_head(std::span(&entry, 1)), t.bytes});
+  const SafetensorsEntry entry{std::string(name), t.info.dtype, t.info.shape, 0, 0};
+  frames.push_back({safetensors_head(std::span(&entry, 1)), t.bytes});
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 #include <numeric>
 
 #include "engine/io/layout.h"
-#include "engine/io/safetensors.h"
+#include "schema/checked_bytes.h"
+#include "schema/safetensors.h"
 #include "schema/error.h"
 
 using namespace gradwire;
@@ -181,14 +182,14 @@ TEST_CASE("Bools from a file are 0 or 1", "[T29]") {
 }
 
 TEST_CASE("Sizes are checked without overflow", "[T18]") {
-  CHECK(io::checked_bytes(DType::float64, Shape{}) == 8);
-  CHECK(io::checked_bytes(DType::float64, Shape{0, kMaxDim, kMaxDim}) == 0);
-  CHECK(io::checked_bytes(DType::uint8, Shape{kMaxDim, 256}) == size_t{1} << 48);
-  CHECK_THROWS_AS(io::checked_bytes(DType::uint8, Shape{kMaxDim, 257}), Error);
-  CHECK_THROWS_AS(io::checked_bytes(DType::uint8, Shape{kMaxDim + 1}), Error);
-  CHECK_THROWS_AS(io::checked_bytes(DType::uint8, Shape{-1}), Error);
-  CHECK_THROWS_AS(io::checked_bytes(DType::uint8, Shape{INT64_MAX, INT64_MAX}), Error);
-  CHECK_THROWS_AS(io::checked_bytes(DType::uint8, Shape(33, 1)), Error);
+  CHECK(checked_bytes(DType::float64, Shape{}) == 8);
+  CHECK(checked_bytes(DType::float64, Shape{0, kMaxDim, kMaxDim}) == 0);
+  CHECK(checked_bytes(DType::uint8, Shape{kMaxDim, 256}) == size_t{1} << 48);
+  CHECK_THROWS_AS(checked_bytes(DType::uint8, Shape{kMaxDim, 257}), Error);
+  CHECK_THROWS_AS(checked_bytes(DType::uint8, Shape{kMaxDim + 1}), Error);
+  CHECK_THROWS_AS(checked_bytes(DType::uint8, Shape{-1}), Error);
+  CHECK_THROWS_AS(checked_bytes(DType::uint8, Shape{INT64_MAX, INT64_MAX}), Error);
+  CHECK_THROWS_AS(checked_bytes(DType::uint8, Shape(33, 1)), Error);
 }
 
 TEST_CASE("NumPy reads what is written here, and writes what is read here", "[T29]") {

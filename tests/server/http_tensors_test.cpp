@@ -1,7 +1,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "engine/io/npy.h"
-#include "engine/io/safetensors.h"
+#include "schema/safetensors.h"
 #include "server/http/json.h"
 #include "tests/server/http_support.h"
 
@@ -145,18 +145,16 @@ TEST_CASE("safetensors goes in with one or several tensors", "[rest1]") {
   Site site;
   Peer peer(site);
   const std::string s = open_session(peer);
-  const std::vector<io::SafetensorsEntry> one = {{"anything", DType::bfloat16, {2}, 0, 0}};
-  CHECK(
-      peer.ask("PUT", s + "/tensors/x", io::safetensors_head(one) + std::string("\x80\x3F\x00\x40", 4), kSafe).status ==
-      201);
+  const std::vector<SafetensorsEntry> one = {{"anything", DType::bfloat16, {2}, 0, 0}};
+  CHECK(peer.ask("PUT", s + "/tensors/x", safetensors_head(one) + std::string("\x80\x3F\x00\x40", 4), kSafe).status ==
+        201);
   CHECK(peer.ask("GET", s + "/tensors/x").body.find("\"data\":[1.0,2.0]") != std::string::npos);
   CHECK(code_of(peer.ask("GET", s + "/tensors/x", "", "Accept: application/x-npy\r\n").body) == "not_acceptable");
   const Reply r = peer.ask("GET", s + "/tensors/x", "", "Accept: application/vnd.safetensors\r\n");
   CHECK(r.body.ends_with(std::string("\x80\x3F\x00\x40", 4)));
 
-  const std::vector<io::SafetensorsEntry> two = {{"weight", DType::float32, {2}, 0, 0},
-                                                 {"bias", DType::float32, {}, 0, 0}};
-  CHECK(peer.ask("PUT", s + "/tensors/fc", io::safetensors_head(two) + bytes_of({1, 2, 3}), kSafe).status == 201);
+  const std::vector<SafetensorsEntry> two = {{"weight", DType::float32, {2}, 0, 0}, {"bias", DType::float32, {}, 0, 0}};
+  CHECK(peer.ask("PUT", s + "/tensors/fc", safetensors_head(two) + bytes_of({1, 2, 3}), kSafe).status == 201);
   CHECK(peer.ask("GET", s + "/tensors/fc.weight").body.find("[1.0,2.0]") != std::string::npos);
   CHECK(peer.ask("GET", s + "/tensors/fc.bias").body.find("\"data\":3.0") != std::string::npos);
 }

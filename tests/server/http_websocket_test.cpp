@@ -2,7 +2,7 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
-#include "engine/io/safetensors.h"
+#include "schema/safetensors.h"
 #include "tests/server/http_support.h"
 
 using namespace gradwire;
@@ -147,8 +147,8 @@ TEST_CASE("Binary answers follow their text", "[rest5]") {
     const Message m = c.receive();
     CHECK(m.opcode == 2);
     const auto bytes = std::as_bytes(std::span(m.payload));
-    const size_t head = engine::io::safetensors_head_bytes(bytes.first(8), bytes.size());
-    const auto file = engine::io::parse_safetensors_head(bytes.first(head), bytes.size());
+    const size_t head = safetensors_head_bytes(bytes.first(8), bytes.size());
+    const auto file = parse_safetensors_head(bytes.first(head), bytes.size());
     CHECK(file.tensors.at(0).name == name);
     CHECK(bytes.size() - head == (name == "x" ? 8u : 1u));
   }

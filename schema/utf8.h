@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace gradwire::engine::io {
+namespace gradwire {
 
 /// Length of the well-formed UTF-8 sequence at the start of s; 0 if there is none (also for overlong forms and
 /// surrogates).
@@ -26,4 +26,4 @@ inline size_t utf8_length(std::string_view s) {
   return 0;
 }
 
-}  // namespace gradwire::engine::io
+}  // namespace gradwire

@@ -1,15 +1,15 @@
-#include "engine/io/safetensors.h"
+#include "schema/safetensors.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
-#include "engine/io/layout.h"
-#include "engine/io/utf8.h"
+#include "schema/checked_bytes.h"
 #include "schema/error.h"
+#include "schema/utf8.h"
 
-namespace gradwire::engine::io {
+namespace gradwire {
 namespace {
 
 [[noreturn]] void fail(const std::string& why) { throw Error(Code::bad_tensor, "safetensors: " + why); }
@@ -184,7 +184,7 @@ class Reader {
         const std::string word = string();
         const auto* w =
             std::find_if(std::begin(kWords), std::end(kWords), [&](const Word& k) { return word == k.name; });
-        if (w == std::end(kWords)) fail("dtype " + clip(word) + " of " + clip(e.name) + " is not one of this server's");
+        if (w == std::end(kWords)) fail("dtype " + clip(word) + " of " + clip(e.name) + " is not one of ours");
         e.dtype = w->dtype;
       } else if (field == "shape" && !shape) {
         shape = true;
@@ -274,8 +274,21 @@ SafetensorsHead parse_safetensors_head(std::span<const std::byte> head, size_t f
   return result;
 }
 
-std::string safetensors_head(std::span<const SafetensorsEntry> tensors) {
+std::string safetensors_head(std::span<const SafetensorsEntry> tensors,
+                             const std::map<std::string, std::string>& metadata) {
   std::string json = "{";
+  if (!metadata.empty()) {
+    json += "\"__metadata__\":";
+    char before = '{';
+    for (const auto& [key, value] : metadata) {
+      json += before;
+      append_quoted(json, key);
+      json += ':';
+      append_quoted(json, value);
+      before = ',';
+    }
+    json += '}';
+  }
   size_t at = 0;
   for (const auto& t : tensors) {
     if (at || json.size() > 1) json += ',';
@@ -294,4 +307,4 @@ std::string safetensors_head(std::span<const SafetensorsEntry> tensors) {
   return head + json;
 }
 
-}  // namespace gradwire::engine::io
+}  // namespace gradwire

@@ -12,7 +12,7 @@
 // The safetensors format, https://huggingface.co/docs/safetensors: 8 bytes little-endian length, that many bytes of
 // JSON, then the tensors' bytes without holes or overlaps.
 
-namespace gradwire::engine::io {
+namespace gradwire {
 
 inline constexpr size_t kSafetensorsPrefix = 8;
 inline constexpr size_t kMaxSafetensorsHead = 100'000'000;  // bytes of JSON, the format's own limit
@@ -40,7 +40,8 @@ size_t safetensors_head_bytes(std::span<const std::byte> prefix, size_t file_byt
 SafetensorsHead parse_safetensors_head(std::span<const std::byte> head, size_t file_bytes);
 
 /// The head of a file with these tensors' bytes after it, in this order; begin and end are not read. Its size is a
-/// multiple of 8. Names are UTF-8.
-std::string safetensors_head(std::span<const SafetensorsEntry> tensors);
+/// multiple of 8. Names, keys and values are UTF-8.
+std::string safetensors_head(std::span<const SafetensorsEntry> tensors,
+                             const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace gradwire::engine::io
+}  // namespace gradwire

@@ -1,4 +1,4 @@
-#include "engine/io/safetensors.h"
+#include "schema/safetensors.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -11,7 +11,6 @@
 #include "schema/error.h"
 
 using namespace gradwire;
-using namespace gradwire::engine;
 namespace fs = std::filesystem;
 
 namespace {
@@ -24,10 +23,10 @@ std::string file(const std::string& json, size_t data = 0) {
   return f + json + std::string(data, 'x');
 }
 
-io::SafetensorsHead parse(const std::string& f) {
+SafetensorsHead parse(const std::string& f) {
   const auto b = bytes_of(f);
-  const size_t n = io::safetensors_head_bytes(b.first(std::min(b.size(), io::kSafetensorsPrefix)), f.size());
-  return io::parse_safetensors_head(b.first(n), f.size());
+  const size_t n = safetensors_head_bytes(b.first(std::min(b.size(), kSafetensorsPrefix)), f.size());
+  return parse_safetensors_head(b.first(n), f.size());
 }
 
 bool refused(const std::string& f) {
@@ -131,9 +130,9 @@ TEST_CASE("PyPI's safetensors reads what is written here, and writes what is rea
     return (fs::temp_directory_path() / ("gradwire_st_" + std::to_string(::getpid()) + n)).string();
   };
   const std::string ours = at("ours"), theirs = at("theirs");
-  const std::vector<io::SafetensorsEntry> entries = {{"w.\"x\"", DType::float64, {2}, 0, 0},
-                                                     {"b", DType::uint8, {3}, 0, 0}};
-  std::ofstream(ours, std::ios::binary) << io::safetensors_head(entries) << std::string(19, '\1');
+  const std::vector<SafetensorsEntry> entries = {{"w.\"x\"", DType::float64, {2}, 0, 0},
+                                                 {"b", DType::uint8, {3}, 0, 0}};
+  std::ofstream(ours, std::ios::binary) << safetensors_head(entries) << std::string(19, '\1');
   std::ofstream(at("py")) << "from safetensors.numpy import load_file as l, save_file as s\nd=l('" << ours
                           << "')\nassert d['b'].tolist()==[1,1,1] and d['w.\"x\"'].shape==(2,)\ns(d,'" << theirs
                           << "')\n";

@@ -1,0 +1,435 @@
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <ostream>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "client/errors.h"
+#include "client/nn/files.h"
+#include "client/nn/state_dict.h"
+#include "client/nn/traits.h"
+#include "client/nn/tree.h"
+
+namespace gradwire::nn::basic {
+
+template <class T> class Module;
+
+/// What the handles of one module share.
+template <class T> struct ModuleState final : tree::Node {
+  struct Buffer {
+    std::string name;
+    T tensor;
+    bool persistent = true;
+    bool may_lack = false;  // files of old do not have it: it becomes zero
+  };
+  using PreHook = std::function<T(const Module<T>&, const T&)>;
+  using Hook = std::function<T(const Module<T>&, const T&, const T&)>;
+
+  std::vector<std::pair<std::string, T>> parameters;  // an undefined tensor: none, as PyTorch's None
+  std::vector<Buffer> buffers;
+  std::vector<std::pair<uint64_t, PreHook>> pre_hooks;
+  std::vector<std::pair<uint64_t, Hook>> hooks;
+  uint64_t next_hook = 0;
+  std::vector<std::function<T(const T&, const std::source_location&)>> steps;  // of a Sequential
+
+  T* parameter(std::string_view name) {
+    for (auto& p : parameters)
+      if (p.first == name) return &p.second;
+    return nullptr;
+  }
+  T* buffer(std::string_view name) {
+    for (auto& b : buffers)
+      if (b.name == name) return &b.tensor;
+    return nullptr;
+  }
+  bool has_tensor(std::string_view name) const override {
+    auto& self = const_cast<ModuleState&>(*this);
+    return self.parameter(name) || self.buffer(name);
+  }
+};
+
+/// Takes a hook away again, once; harmless after its module is gone.
+template <class T> class HookHandle {
+ public:
+  HookHandle(std::weak_ptr<ModuleState<T>> state, uint64_t id) : state_(std::move(state)), id_(id) {}
+  void remove() {
+    const auto s = state_.lock();
+    if (!s) return;
+    std::erase_if(s->pre_hooks, [&](const auto& h) { return h.first == id_; });
+    std::erase_if(s->hooks, [&](const auto& h) { return h.first == id_; });
+  }
+
+ private:
+  std::weak_ptr<ModuleState<T>> state_;
+  uint64_t id_;
+};
+
+/// A layer or a model, as torch.nn.Module: named parameters, buffers and modules within, in the order in which they
+/// were added. A handle with value semantics: a copy is a second handle on the same module, like a Python reference, so
+/// a model has its layers as members and also registers them:
+///
+///   template <class T> struct Net : Module<T> {
+///     Conv2d<T> conv;
+///     Linear<T> fc;
+///     explicit Net(MakerOf<T>& m = default_maker<T>())
+///         : Module<T>("Net"), conv(m, 1, 8, 3, {.padding = 1}), fc(m, 8 * 64, 10) {
+///       this->add_module("conv", conv);
+///       this->add_module("fc", fc);
+///     }
+///     T operator()(const T& x) const { return fc(flatten(relu(conv(x)), 1)); }
+///   };
+///
+/// Nothing here waits for a server but what says so. One thread at a time uses a model. Errors about names are
+/// Error{bad_argument} with PyTorch's texts.
+template <class T> class Module {
+ public:
+  using Tensor = T;
+  using Maker = MakerOf<T>;
+  using Named = std::pair<std::string, T>;
+  using State = ModuleState<T>;
+
+  /// `kind` and `extra` are what is printed: kind(extra).
+  explicit Module(std::string kind = "Module", std::string extra = {}) : state_(std::make_shared<State>()) {
+    state_->kind = std::move(kind), state_->extra = std::move(extra);
+  }
+  explicit Module(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  // ---- building ----
+  /// A leaf that is trained; requires_grad is set. An undefined tensor stands for None. Waits for what is known of `t`.
+  void register_parameter(std::string_view name, const T& t, bool requires_grad = true) const {
+    tree::check_name(*state_, "parameter", name);
+    refuse_other(state_->buffer(name), name);
+    if (t) {
+      const std::string n(name);
+      if (!TensorTraits<T>::infos({&t, 1})[0].grad_fn.empty())
+        raise(Error(Code::bad_argument, "Cannot assign non-leaf Tensor to parameter '" + n +
+                                            "'. Model parameters must be created explicitly. To express '" + n +
+                                            "' as a function of another Tensor, compute the value in the forward() "
+                                            "method."));
+      t.requires_grad_(requires_grad);
+    }
+    set_parameter(name, t);
+  }
+  /// A tensor that belongs to the module and is not trained, such as a running mean. One that is not persistent stays
+  /// out of the state dict.
+  void register_buffer(std::string_view name, const T& t, bool persistent = true) const {
+    set_buffer(name, t, persistent, false);
+  }
+  void add_module(std::string_view name, const Module& m) const { tree::adopt(*state_, name, m.state_); }
+  void register_module(std::string_view name, const Module& m) const { add_module(name, m); }
+
+  // ---- looking ----
+  const std::string& kind() const { return state_->kind; }
+  /// Tensors and modules by dotted names: get_parameter("layer1.0.conv1.weight").
+  const T& get_parameter(std::string_view path) const {
+    const auto [owner, name] = tree::owner(state_, path);
+    const T* t = static_cast<State&>(*owner).parameter(name);
+    if (!t) raise(Error(Code::bad_argument, "`" + name + "` is not an nn.Parameter"));
+    return *t;
+  }
+  const T& get_buffer(std::string_view path) const {
+    const auto [owner, name] = tree::owner(state_, path);
+    const T* t = static_cast<State&>(*owner).buffer(name);
+    if (!t) raise(Error(Code::bad_argument, "`" + name + "` is not a buffer"));
+    return *t;
+  }
+  Module get_submodule(std::string_view path) const { return of(tree::find(state_, path)); }
+
+  /// Each tensor once, under the first of its names.
+  std::vector<Named> named_parameters() const {
+    return named([](State& s, const auto& take) {
+      for (const auto& [name, t] : s.parameters) take(name, t);
+    });
+  }
+  std::vector<Named> named_buffers() const {
+    return named([](State& s, const auto& take) {
+      for (const auto& b : s.buffers) take(b.name, b.tensor);
+    });
+  }
+  std::vector<T> parameters() const { return second(named_parameters()); }
+  std::vector<T> buffers() const { return second(named_buffers()); }
+  std::vector<std::pair<std::string, Module>> named_children() const {
+    std::vector<std::pair<std::string, Module>> found;
+    for (const auto& [name, node] : state_->children) found.emplace_back(name, of(node));
+    return found;
+  }
+  std::vector<Module> children() const { return second(named_children()); }
+  /// This module, with the empty name, and all within it; each once.
+  std::vector<std::pair<std::string, Module>> named_modules() const {
+    std::vector<std::pair<std::string, Module>> found;
+    for (const auto& v : tree::walk(state_, true)) found.emplace_back(v.path, of(v.node));
+    return found;
+  }
+  std::vector<Module> modules() const { return second(named_modules()); }
+
+  // ---- training ----
+  const Module& train(bool mode = true) const {
+    for (const auto& v : tree::walk(state_, true)) v.node->training = mode;
+    return *this;
+  }
+  const Module& eval() const { return train(false); }
+  bool is_training() const { return state_->training; }
+  void zero_grad(bool set_to_none = true, std::source_location at = std::source_location::current()) const {
+    if (const std::vector<T> all = parameters(); !all.empty()) gradwire::zero_grad(all, set_to_none, at);
+  }
+  const Module& requires_grad_(bool on = true) const {
+    for (const T& p : parameters()) p.requires_grad_(on);
+    return *this;
+  }
+  /// Calls fn with each module within and at last with this one, children first.
+  template <class F> const Module& apply(F fn) const {
+    for (const auto& n : tree::children_first(state_)) fn(of(n));
+    return *this;
+  }
+
+  /// In place: the module's floating tensors become others, in its handles too; hand parameters to an optimiser after
+  /// this. Gradients go with them. Waits once for what is known of the tensors.
+  const Module& to(DType dtype) const {
+    if (!is_floating(dtype))
+      raise(Error(Code::bad_argument,
+                  std::string("nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                              "dtype=torch.") +
+                      name(dtype)));
+    return convert([&](const TensorInfo& i) { return is_floating(i.dtype) && i.dtype != dtype; },
+                   [&](const T& t) { return t.to(dtype); });
+  }
+  const Module& to(std::string_view device) const {
+    return convert([&](const TensorInfo& i) { return !std::string_view(i.device).starts_with(device); },
+                   [&](const T& t) { return t.to(device); });
+  }
+  const Module& to(std::string_view device, DType dtype) const { return to(device), to(dtype); }
+
+  // ---- saving ----
+  /// Parameters and persistent buffers under PyTorch's names and in its order, detached, sharing their values.
+  StateDict<T> state_dict() const {
+    StateDict<T> dict;
+    each_entry([&](const std::string& key, const T& t, bool) { dict.set(key, t.detach()); });
+    return dict;
+  }
+  /// Copies values by name, converted to the module's dtypes. Throws PyTorch's text if sizes disagree or, where strict,
+  /// names; then nothing has changed. Waits once for what is known of the tensors.
+  IncompatibleKeys load_state_dict(const StateDict<T>& dict, bool strict = true) const {
+    std::vector<T> ours, theirs;
+    std::vector<std::string> keys;
+    std::vector<T> zeros;
+    IncompatibleKeys odd;
+    each_entry([&](const std::string& key, const T& t, bool may_lack) {
+      if (const T* value = dict.find(key))
+        keys.push_back(key), ours.push_back(t), theirs.push_back(*value);
+      else if (may_lack)
+        zeros.push_back(t);
+      else
+        odd.missing_keys.push_back(key);
+    });
+    std::vector<std::string_view> given;
+    for (const auto& e : dict) given.push_back(e.first);
+    odd.unexpected_keys = tree::unexpected(state_, given);
+    std::vector<T> both = ours;
+    both.insert(both.end(), theirs.begin(), theirs.end());
+    const std::vector<TensorInfo> infos = TensorTraits<T>::infos(both);
+    std::vector<std::string> faults;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      const Shape &to = infos[i].shape, &from = infos[ours.size() + i].shape;
+      if (to.empty() && from == Shape{1})  // PyTorch before 0.4 had no 0-dim tensors
+        theirs[i] = theirs[i].select(0, 0);
+      else if (!(to == from))
+        faults.push_back(tree::size_mismatch(keys[i], from, to));
+    }
+    tree::check_loadable(*state_, strict ? odd : IncompatibleKeys{}, std::move(faults));
+    for (size_t i = 0; i < ours.size(); ++i) write(ours[i], theirs[i]);
+    for (const T& t : zeros) t.zero_();
+    return odd;
+  }
+  /// The state dict as a safetensors file: see client/safetensors.h.
+  void save(const std::string& path, const Metadata& metadata = {{"format", "pt"}}) const {
+    save_tensors(path, state_dict(), metadata);
+  }
+  IncompatibleKeys load(const std::string& path, bool strict = true) const {
+    const T* any = nullptr;
+    const auto all = tree::walk(state_, true);
+    for (const auto& v : all) {
+      auto& s = static_cast<State&>(*v.node);
+      for (const auto& p : s.parameters)
+        if (!any && p.second) any = &p.second;
+      for (const auto& b : s.buffers)
+        if (!any && b.tensor) any = &b.tensor;
+    }
+    if (!any) return load_state_dict({}, strict);
+    return load_state_dict(load_tensors<T>(any->maker(), path), strict);
+  }
+
+  // ---- printing ----
+  /// As Python's print(model).
+  std::string str() const { return tree::print(*state_); }
+  friend std::ostream& operator<<(std::ostream& out, const Module& m) { return out << m.str(); }
+  /// A line a module with the sizes of its own parameters and how many numbers those are, and the sums. Waits once.
+  std::string summary() const {
+    const auto parameters = named_parameters(), buffers = named_buffers();
+    std::vector<T> all = second(parameters);
+    for (const auto& b : buffers) all.push_back(b.second);
+    const std::vector<TensorInfo> infos = TensorTraits<T>::infos(all);
+    std::unordered_map<const void*, size_t> places;
+    tree::Totals totals;
+    for (size_t i = 0; i < all.size(); ++i) {
+      places.emplace(TensorTraits<T>::id(all[i]), i);
+      const int64_t n = count(infos[i].shape);
+      (i < parameters.size() ? totals.parameters : totals.buffers) += n;
+      if (i < parameters.size() && infos[i].requires_grad) totals.trainable += n;
+      totals.bytes += n * size_of(infos[i].dtype);
+    }
+    std::vector<tree::Row> rows;
+    for (const auto& v : tree::walk(state_, true)) {
+      tree::Row row{v.path, v.node->kind, "", 0};
+      for (const auto& [name, t] : static_cast<State&>(*v.node).parameters) {
+        if (!t) continue;
+        const Shape& shape = infos[places.at(TensorTraits<T>::id(t))].shape;
+        row.tensors += (row.tensors.empty() ? "" : ", ") + name + " " + to_string(shape);
+        row.count += count(shape);
+      }
+      if (!row.tensors.empty()) rows.push_back(std::move(row));
+    }
+    return tree::summary(kind(), rows, totals);
+  }
+
+  // ---- hooks ----
+  /// `hook(module, input)` before each call; the tensor it returns, if it returns one that is defined, takes the
+  /// input's place. Layers call hooks; a model of one's own does by returning `this->call(x, [&](const T& x) {...})`.
+  template <class F> HookHandle<T> register_forward_pre_hook(F hook) const {
+    state_->pre_hooks.emplace_back(state_->next_hook, [hook](const Module& m, const T& x) -> T {
+      if constexpr (std::is_void_v<std::invoke_result_t<const F&, const Module&, const T&>>)
+        return hook(m, x), T();
+      else
+        return hook(m, x);
+    });
+    return {state_, state_->next_hook++};
+  }
+  /// `hook(module, input, output)` after each call, which may give another output.
+  template <class F> HookHandle<T> register_forward_hook(F hook) const {
+    state_->hooks.emplace_back(state_->next_hook, [hook](const Module& m, const T& x, const T& y) -> T {
+      if constexpr (std::is_void_v<std::invoke_result_t<const F&, const Module&, const T&, const T&>>)
+        return hook(m, x, y), T();
+      else
+        return hook(m, x, y);
+    });
+    return {state_, state_->next_hook++};
+  }
+  /// forward(x) with the hooks around it.
+  template <class F> T call(const T& x, F forward) const {
+    if (state_->pre_hooks.empty() && state_->hooks.empty()) return forward(x);
+    T input = x;
+    for (const auto& h : std::vector(state_->pre_hooks))
+      if (T other = h.second(*this, input)) input = std::move(other);
+    T output = forward(std::as_const(input));
+    for (const auto& h : std::vector(state_->hooks))
+      if (T other = h.second(*this, input, output)) output = std::move(other);
+    return output;
+  }
+
+  /// Whether both are handles of one module.
+  bool is(const Module& other) const { return state_ == other.state_; }
+
+ protected:
+  State& state() const { return *state_; }
+  /// What layers register, which they made themselves.
+  void set_parameter(std::string_view name, const T& t) const {
+    tree::check_name(*state_, "parameter", name);
+    refuse_other(state_->buffer(name), name);
+    if (T* old = state_->parameter(name))
+      *old = t;
+    else
+      state_->parameters.emplace_back(name, t);
+  }
+  void set_buffer(std::string_view name, const T& t, bool persistent = true, bool may_lack = false) const {
+    tree::check_name(*state_, "buffer", name);
+    refuse_other(state_->parameter(name), name);
+    if (T* old = state_->buffer(name))
+      *old = t;
+    else
+      state_->buffers.push_back({std::string(name), t, persistent, may_lack});
+  }
+  static void refuse_other(const T* other, std::string_view name) {
+    if (other) raise(Error(Code::bad_argument, "attribute '" + std::string(name) + "' already exists"));
+  }
+
+ private:
+  static Module of(const std::shared_ptr<tree::Node>& n) { return Module(std::static_pointer_cast<State>(n)); }
+  static int64_t count(const Shape& s) {
+    int64_t n = 1;
+    for (const int64_t d : s) n *= d;
+    return n;
+  }
+  template <class A, class B> static std::vector<B> second(std::vector<std::pair<A, B>> pairs) {
+    std::vector<B> v;
+    v.reserve(pairs.size());
+    for (auto& p : pairs) v.push_back(std::move(p.second));
+    return v;
+  }
+  template <class F> std::vector<Named> named(F each) const {
+    std::vector<Named> found;
+    std::unordered_set<const void*> seen;
+    for (const auto& v : tree::walk(state_, true)) {
+      each(static_cast<State&>(*v.node), [&](const std::string& name, const T& t) {
+        if (t && seen.insert(TensorTraits<T>::id(t)).second) found.emplace_back(tree::join(v.path, name), t);
+      });
+    }
+    return found;
+  }
+  template <class F> void each_entry(F take) const {
+    for (const auto& v : tree::walk(state_, false)) {
+      auto& s = static_cast<State&>(*v.node);
+      for (const auto& [name, t] : s.parameters)
+        if (t) take(tree::join(v.path, name), t, false);
+      for (const auto& b : s.buffers)
+        if (b.tensor && b.persistent) take(tree::join(v.path, b.name), b.tensor, b.may_lack);
+    }
+  }
+  static void write(const T& to, const T& from) {
+    typename TensorTraits<T>::NoGrad scope(to.maker());
+    to.copy_(from);
+  }
+  template <class P, class F> const Module& convert(P wanted, F change) const {
+    std::vector<T*> places;
+    for (const auto& v : tree::walk(state_, true)) {
+      auto& s = static_cast<State&>(*v.node);
+      for (auto& p : s.parameters)
+        if (p.second) places.push_back(&p.second);
+      for (auto& b : s.buffers)
+        if (b.tensor) places.push_back(&b.tensor);
+    }
+    std::vector<T> old;
+    for (const T* p : places) old.push_back(*p);
+    const std::vector<TensorInfo> infos = TensorTraits<T>::infos(old);
+    const std::vector<T> grads = TensorTraits<T>::grads(old);
+    std::unordered_map<const void*, T> done;  // a tensor that stands at two places stays one
+    for (size_t i = 0; i < old.size(); ++i) {
+      if (!wanted(infos[i])) continue;
+      T& fresh = done[TensorTraits<T>::id(old[i])];
+      if (!fresh) {
+        fresh = change(old[i].detach());
+        if (infos[i].requires_grad) fresh.requires_grad_();
+        if (grads[i]) fresh.set_grad(change(grads[i].detach()));
+      }
+      *places[i] = fresh;
+    }
+    return *this;
+  }
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace gradwire::nn::basic
+
+namespace gradwire::nn {
+
+using Module = basic::Module<Tensor>;
+
+}  // namespace gradwire::nn
