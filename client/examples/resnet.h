@@ -20,7 +20,7 @@ template <class T> class BasicBlock : public gradwire::nn::basic::Module<T> {
     this->add_module("bn2", bn2_);
     if (stride == 1 && in == out) return;
     namespace nn = gradwire::nn::basic;
-    downsample_.emplace(maker, nn::Conv2d<T>(maker, in, out, 1, {.stride = stride, .bias = false}),
+    downsample_.emplace(nn::Conv2d<T>(maker, in, out, 1, {.stride = stride, .bias = false}),
                         nn::BatchNorm2d<T>(maker, out));
     this->add_module("downsample", *downsample_);
   }
@@ -45,10 +45,10 @@ template <class T> class ResNet18 : public gradwire::nn::basic::Module<T> {
       : gradwire::nn::basic::Module<T>("ResNet"),
         conv1_(maker, 3, 64, 7, {.stride = 2, .padding = 3, .bias = false}),
         bn1_(maker, 64),
-        layer1_(maker, BasicBlock<T>(maker, 64, 64, 1), BasicBlock<T>(maker, 64, 64, 1)),
-        layer2_(maker, BasicBlock<T>(maker, 64, 128, 2), BasicBlock<T>(maker, 128, 128, 1)),
-        layer3_(maker, BasicBlock<T>(maker, 128, 256, 2), BasicBlock<T>(maker, 256, 256, 1)),
-        layer4_(maker, BasicBlock<T>(maker, 256, 512, 2), BasicBlock<T>(maker, 512, 512, 1)),
+        layer1_(BasicBlock<T>(maker, 64, 64, 1), BasicBlock<T>(maker, 64, 64, 1)),
+        layer2_(BasicBlock<T>(maker, 64, 128, 2), BasicBlock<T>(maker, 128, 128, 1)),
+        layer3_(BasicBlock<T>(maker, 128, 256, 2), BasicBlock<T>(maker, 256, 256, 1)),
+        layer4_(BasicBlock<T>(maker, 256, 512, 2), BasicBlock<T>(maker, 512, 512, 1)),
         fc_(maker, 512, classes) {
     this->add_module("conv1", conv1_);
     this->add_module("bn1", bn1_);

@@ -76,7 +76,7 @@ template <class T, class M> Work train(M& m, auto model, T x, T target, double l
 
 template <class T, class M> Work mlp(M& m, bool penalty) {
   namespace nn = nn::basic;
-  nn::Sequential<T> model(m, nn::Linear<T>(m, 784, 512), nn::ReLU<T>(m), nn::Linear<T>(m, 512, 512), nn::ReLU<T>(m),
+  nn::Sequential<T> model(nn::Linear<T>(m, 784, 512), nn::ReLU<T>(), nn::Linear<T>(m, 512, 512), nn::ReLU<T>(),
                           nn::Linear<T>(m, 512, 10));
   set_values(m, model);
   return train<T>(m, model, wave<T>(m, {128, 784}, 1, 0.01), arange(m, 128).remainder(10), penalty ? 1e-4 : 0.01,
