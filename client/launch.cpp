@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -19,16 +18,13 @@
 #include <utility>
 
 #include "client/errors.h"
+#include "client/launch_output.h"
 
 namespace gradwire::client {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Time = std::optional<Clock::time_point>;
-
-constexpr size_t kLongestLine = 64 * 1024;   // without its newline
-constexpr size_t kOutputBound = 256 * 1024;  // no more is read while so much waits to be written
-constexpr size_t kPiece = 4096;              // what a pipe that is ready for writing takes without waiting (PIPE_BUF)
 
 [[noreturn]] void refuse(const std::string& text) { raise(Error(Code::bad_argument, text)); }
 
@@ -51,26 +47,6 @@ std::optional<std::string> host_of(std::string_view address) {
   return std::string(host);
 }
 
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& f) noexcept : fd_(std::exchange(f.fd_, -1)) {}
-  Fd& operator=(Fd&& f) noexcept {
-    std::swap(fd_, f.fd_);
-    return *this;
-  }
-  ~Fd() { close(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
 [[noreturn]] void fail(const char* what) {
   raise(Error(Code::internal, std::string(what) + ": " + std::strerror(errno)));
 }
@@ -81,96 +57,6 @@ struct Pipe {
     int fds[2];
     if (::pipe2(fds, O_CLOEXEC)) fail("cannot make a pipe");
     read = Fd(fds[0]), write = Fd(fds[1]);
-  }
-};
-
-/// Where lines go: standard output or standard error.
-class Sink {
- public:
-  explicit Sink(int fd) : fd_(fd) {
-    const char* term = std::getenv("TERM");
-    const char* plain = std::getenv("NO_COLOR");
-    colour_ = ::isatty(fd) && !(plain && *plain) && !(term && std::strcmp(term, "dumb") == 0);
-  }
-  int fd() const { return fd_; }
-  bool empty() const { return begin_ == text_.size(); }
-  bool full() const { return text_.size() - begin_ >= kOutputBound; }
-  void add(int rank, std::string_view line) {
-    if (broken_) return;
-    if (colour_) text_ += "\033[3" + std::to_string(1 + rank % 6) + "m";
-    text_ += "[" + std::to_string(rank) + "]";
-    if (colour_) text_ += "\033[0m";
-    text_ += ' ';
-    text_ += line;
-    text_ += '\n';
-  }
-  void say(const std::string& line) {
-    if (!broken_) text_ += "gradwire: " + line + "\n";
-  }
-  /// Writes a piece once poll says that there is room. False: nobody reads it.
-  bool write() {
-    const ssize_t n = ::write(fd_, text_.data() + begin_, std::min(kPiece, text_.size() - begin_));
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-    if (n < 0) {
-      drop();
-      return false;
-    }
-    begin_ += static_cast<size_t>(n);
-    if (empty() || begin_ >= kOutputBound) text_.erase(0, begin_), begin_ = 0;
-    return true;
-  }
-  /// From now on nothing is kept or written.
-  void drop() { broken_ = true, text_.clear(), begin_ = 0; }
-
- private:
-  int fd_;
-  bool colour_ = false, broken_ = false;
-  std::string text_;
-  size_t begin_ = 0;
-};
-
-/// One output of one rank.
-struct Stream {
-  Fd pipe;
-  Sink* sink = nullptr;
-  std::string line;  // its beginning
-  int64_t read_bytes = 0;
-
-  /// Reads what is there. False: the end, or nothing there.
-  bool read(int rank) {
-    char part[16 * 1024];
-    const ssize_t n = ::read(pipe.get(), part, sizeof part);
-    if (n < 0 && errno == EINTR) return true;
-    if (n < 0 && errno == EAGAIN) return false;
-    if (n <= 0) {
-      close(rank);
-      return false;
-    }
-    read_bytes += n;
-    for (std::string_view rest(part, static_cast<size_t>(n)); !rest.empty();) {
-      const size_t end = std::min(rest.find('\n'), rest.size()), take = std::min(end, kLongestLine - line.size());
-      line += rest.substr(0, take);
-      rest.remove_prefix(take);
-      const bool whole = rest.starts_with('\n');
-      if (whole) rest.remove_prefix(1);
-      if (whole || (line.size() == kLongestLine && !rest.empty())) {
-        sink->add(rank, line);
-        line.clear();
-      }
-    }
-    return true;
-  }
-  void close(int rank) {
-    if (!line.empty()) sink->add(rank, line);
-    line.clear();
-    pipe.close();
-  }
-  /// Reads what is in the pipe now, and no more.
-  void finish(int rank) {
-    int there = 0;
-    if (pipe && ::ioctl(pipe.get(), FIONREAD, &there) == 0)
-      for (const int64_t end = read_bytes + there; pipe && read_bytes < end && read(rank);) {}
-    if (pipe) close(rank);
   }
 };
 
@@ -278,9 +164,9 @@ class Launcher {
       return end_all("cannot run " + options_.command[0] + ": " + std::strerror(error), error == ENOENT ? 127 : 126,
                      SIGTERM);
     }
-    rank.out[0].pipe = std::move(out.read), rank.out[0].sink = &sinks_[0];
-    rank.out[1].pipe = std::move(err.read), rank.out[1].sink = &sinks_[1];
-    for (Stream& s : rank.out) ::fcntl(s.pipe.get(), F_SETFL, O_NONBLOCK);
+    for (const Fd* pipe : {&out.read, &err.read}) ::fcntl(pipe->get(), F_SETFL, O_NONBLOCK);
+    rank.out[0] = Stream(std::move(out.read), sinks_[0], r);
+    rank.out[1] = Stream(std::move(err.read), sinks_[1], r);
   }
 
   /// Passes the signal to all ranks, and sets the time of their end. Only the first status counts.
@@ -337,18 +223,18 @@ class Launcher {
   void turn() {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
     std::vector<Sink*> sinks;
-    std::vector<std::pair<int, Stream*>> streams;
+    std::vector<Stream*> streams;
     for (Sink& s : sinks_)
       if (!s.empty()) {
         fds.push_back({s.fd(), POLLOUT, 0});
         sinks.push_back(&s);
       }
     if (reading())
-      for (size_t r = 0; r < ranks_.size(); ++r)
-        for (Stream& s : ranks_[r].out)
-          if (s.pipe) {
-            fds.push_back({s.pipe.get(), POLLIN, 0});
-            streams.emplace_back(static_cast<int>(r), &s);
+      for (Rank& r : ranks_)
+        for (Stream& out : r.out)
+          if (out.open()) {
+            fds.push_back({out.fd(), POLLIN, 0});
+            streams.push_back(&out);
           }
     if (::poll(fds.data(), fds.size(), wait_time()) < 0) {
       if (errno == EINTR) return;
@@ -358,10 +244,16 @@ class Launcher {
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) take(static_cast<int>(info.ssi_signo));
     size_t k = 1;
     for (Sink* s : sinks)
-      if (fds[k++].revents && !s->empty() && !s->write()) end_all("", 128 + SIGPIPE, SIGTERM);
-    for (const auto& [rank, stream] : streams)
-      if (fds[k++].revents && reading()) stream->read(rank);
+      if (const int error = fds[k++].revents && !s->empty() ? s->write() : 0) cannot_write(error);
+    for (Stream* s : streams)
+      if (fds[k++].revents && reading()) s->read();
     kill_late_ones();
+  }
+
+  /// The ranks end as if they had written there themselves.
+  void cannot_write(int error) {
+    end_all(error == EPIPE ? "" : std::string("cannot write what the ranks say: ") + std::strerror(error),
+            128 + SIGPIPE, SIGTERM);
   }
 
   int wait_time() const {
@@ -384,14 +276,13 @@ class Launcher {
   /// All ranks are gone, with what they left in their groups, and what they said is written.
   bool over() {
     bool all = true;
-    for (size_t k = 0; k < ranks_.size(); ++k) {
-      Rank& r = ranks_[k];
+    for (Rank& r : ranks_) {
       if (r.pid < 0 || r.gone) continue;
       r.gone = r.ended && !r.group_lives();
       all = all && r.gone;
       if (!r.gone) continue;
       r.kill_at.reset();
-      for (Stream& s : r.out) s.finish(static_cast<int>(k));  // who else holds these is no part of the rank
+      for (Stream& s : r.out) s.finish();  // who else holds these is no part of the rank
     }
     return all && sinks_[0].empty() && sinks_[1].empty();
   }
