@@ -84,11 +84,13 @@ class Launcher {
 
   int run() {
     take_signals();
-    for (int r = 0; r < options_.nproc && !ending_; ++r) try {
+    for (int r = 0; r < options_.nproc && !ending_; ++r) {
+      try {
         start(r);
       } catch (const Error& e) {
         end_all("rank " + std::to_string(r) + ": " + e.what(), 126, SIGTERM);
       }
+    }
     while (!over()) turn();
     return status_.value_or(0);
   }

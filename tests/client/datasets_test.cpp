@@ -133,7 +133,7 @@ TEST_CASE("A distributed sampler asks the process group who it is", "[datasets][
   CHECK(DistributedSampler(10, {.num_replicas = 4, .rank = 2, .shuffle = false}).indices() == Ids{2, 6, 0});
 }
 
-TEST_CASE_METHOD(OnServer, "A rank's loader gives its own part of the data", "[datasets][G4][G11]") {
+TEST_CASE_METHOD(OnServer, "A rank's loader gives its own part of the data", "[datasets][G4][G11][G13]") {
   const auto all = numbers(0, 6) + numbers(6, 10);
   Ids seen;
   for (int64_t r = 0; r < 2; ++r) {

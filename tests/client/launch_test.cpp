@@ -174,6 +174,16 @@ TEST_CASE("connect without an address goes to the launched rank's server", "[lau
   CHECK(gradwire::connect("").info().lanes > 0);
 }
 
+TEST_CASE("Launched ranks work on their servers, which end with them", "[launch][local]") {
+  ::setenv("GRADWIRED", GRADWIRE_BIN "/gradwired", 1);
+  Launch l({"--servers", "local,local", GRADWIRE_BIN "/gradwire", "info"});
+  CHECK(l.wait() == 0);
+  const auto said = lines(l.out());
+  CHECK(said.count("[0] address    local") == 1);
+  CHECK(said.count("[1] address    local") == 1);
+  CHECK(l.all_gone());
+}
+
 TEST_CASE("64 ranks say their number, each behind it", "[launch]") {
   const auto ran = run({"--servers", "a:1,b:2", "--nproc", "64"}, "echo out $RANK; echo err $RANK >&2");
   CHECK(ran.status == 0);
