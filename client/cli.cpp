@@ -1,13 +1,18 @@
 // gradwire: what a server is and does, from a terminal.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "client/gradwire.h"
+#include "client/launch.h"
 
 namespace {
 
@@ -21,12 +26,32 @@ Examples:
   gradwire info
   gradwire --server unix:/run/gradwire.sock sessions
   gradwire --server local run program.json
+  gradwire launch --servers 10.0.0.1:7420,10.0.0.2:7420 ./train
   echo '{"inputs": {"x": {"data": [1.0, 2.0], "requires_grad": true}},
          "ops": [{"op": "sum", "in": ["x"], "out": "y"}, {"op": "backward", "in": ["y"]}],
          "fetch": ["y", "x.grad"]}' | gradwire --server local run -
 
-Exit status: 0 done; 1 the server answered with an error; 2 bad usage; 3 no server, or no answer in time; 4 it refuses
+Exit status (launch: see its help): 0 done; 1 the server answered with an error; 2 bad usage; 3 no server, or no answer in time; 4 it refuses
 this client.)";
+
+constexpr const char* kLaunchFooter = R"(
+The options stand before PROGRAM and its arguments: gradwire launch [OPTIONS] PROGRAM [ARGUMENTS...]
+
+Each rank is the program with MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK and LOCAL_RANK in its environment, as
+init_process_group("env://") reads them, and GRADWIRE_SERVER, the server that connect("") takes. MASTER_ADDR is the host of
+the first server, MASTER_PORT the port on which that server talks to other servers, unless given. More ranks than servers
+share them in turn. What a rank writes appears line by line behind its number; standard input is empty.
+
+When a rank fails the others are asked to end (SIGTERM), and after the grace made to. Interrupting the launcher interrupts
+them all.
+
+Examples:
+  gradwire launch --servers 10.0.0.1:7420,10.0.0.2:7420 ./train_digits_ddp --epochs 5
+  gradwire launch --servers a:7420,b:7420 --master-addr a --master-port 7500 ./train
+  gradwire launch --nproc 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
+
+Exit status: 0 all ranks succeeded; that of the first that failed (128 + N: ended by signal N); 127 there is no such
+program; 2 bad usage.)";
 
 std::string first_line(const std::string& file) {
   std::ifstream in(file);
@@ -40,6 +65,15 @@ std::string whole(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) throw CLI::ValidationError("FILE", "cannot read " + file);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// What `launch` starts: what the parser left, and what stands behind the -- that the parser was not shown.
+std::vector<std::string> command_of(std::vector<std::string> words, std::span<char*> behind) {
+  if (!words.empty() && words[0].starts_with('-')) throw CLI::ExtrasError("launch", {words[0]});
+  if (!words.empty() && !behind.empty()) words.emplace_back("--");
+  words.insert(words.end(), behind.begin(), behind.end());
+  if (words.empty()) throw CLI::RequiredError("PROGRAM");
+  return words;
 }
 
 void show_info(const gradwire::Client& client) {
@@ -95,10 +129,40 @@ int main(int argc, char** argv) {
   auto* sessions = app.add_subcommand("sessions", "The sessions on it, one a line");
   auto* run = app.add_subcommand(
       "run", "Run a program in the notation of POST /v1/run, in a session of its own, and print its answer");
+  auto* launch =
+      app.add_subcommand("launch", "Start a program once a rank, each with a server and its place in the group");
+  std::string servers;
+  gradwire::client::LaunchOptions ranks;
+  double grace = 10;
+  launch->add_option("--servers", servers, "where rank 0, 1, 2, … works, separated by commas (default: --server)");
+  launch->add_option("--nproc", ranks.nproc, "how many ranks (default: one a server)")
+      ->check(CLI::Range(1, gradwire::client::kMaxRanks));
+  launch->add_option("--master-addr", ranks.master_addr, "where the ranks meet (default: the first server's host)");
+  launch->add_option("--master-port", ranks.master_port, "and on which port")
+      ->check(CLI::Range(1, 65535))
+      ->capture_default_str();
+  launch->add_option("--grace", grace, "seconds between asking a rank to end and ending it")
+      ->check(CLI::Range(0., 86400.))
+      ->capture_default_str();
+  launch->prefix_command();
+  launch->footer(kLaunchFooter);
   run->add_option("FILE", file, "the program's JSON; - reads standard input")->required();
 
+  // Behind a -- is the program to launch; the parser would take it for arguments of its own.
+  const std::span<char*> words(argv, static_cast<size_t>(argc));
+  auto shown = words.end();
+  if (std::ranges::find(words, std::string_view("launch")) != words.end())
+    shown = std::ranges::find(words, std::string_view("--"));
+  const std::span<char*> behind(shown == words.end() ? shown : shown + 1, words.end());
+
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(shown - words.begin()), argv);
+    if (*launch) {
+      ranks.servers = gradwire::client::parse_servers(servers.empty() ? server : servers);
+      ranks.grace = std::chrono::milliseconds(static_cast<int64_t>(grace * 1000));
+      ranks.command = command_of(launch->remaining(), behind);
+      return gradwire::client::launch(ranks);
+    }
     std::string program;
     if (*run) program = whole(file);
     gradwire::ConnectOptions options;
@@ -116,7 +180,7 @@ int main(int argc, char** argv) {
     if (!e.op().empty())
       std::cerr << " (operator " << e.op() << (e.step() >= 0 ? ", step " + std::to_string(e.step()) : "") << ")";
     std::cerr << "\n";
-    return exit_of(e.code());
+    return *launch ? kUsage : exit_of(e.code());
   } catch (const std::exception& e) {
     std::cerr << "gradwire: " << e.what() << "\n";
     return kFailed;

@@ -1,6 +1,7 @@
 #include "client/client.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "client/core.h"
 #include "client/errors.h"
@@ -43,6 +44,10 @@ const std::string& Client::address() const { return owner().link->address(); }
 Client connect(std::string_view address, const ConnectOptions& options, uint64_t catalogue) {
   if (catalogue != kCatalogueHash)
     raise(Error(Code::internal, "this program was built with the headers of another libgradwire"));
+  if (address.empty()) {
+    const char* named = std::getenv("GRADWIRE_SERVER");
+    address = named && *named ? named : "local";
+  }
   Client c;
   c.owner_ = std::make_shared<client::Owner>();
   c.owner_->link = client::Link::connect(std::string(address), options);

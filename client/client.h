@@ -63,9 +63,10 @@ class Client {
 };
 
 /// Connects to "host:port", "unix:PATH" or "local" (starts a gradwired of its own, which ends with the client: the
-/// program in $GRADWIRED, beside this executable, or in $PATH). Its session becomes the default one if there is none.
-/// Throws `unavailable`, `unauthenticated`, `bad_argument` or `deadline_exceeded`. The last argument is that of the
-/// headers: a library of another version refuses them.
+/// program in $GRADWIRED, beside this executable, or in $PATH). "" is what $GRADWIRE_SERVER says, as `gradwire launch`
+/// sets it, or "local" where that is not set. Its session becomes the default one if there is none. Throws
+/// `unavailable`, `unauthenticated`, `bad_argument` or `deadline_exceeded`. The last argument is that of the headers: a
+/// library of another version refuses them.
 Client connect(std::string_view address, const ConnectOptions& = {}, uint64_t catalogue = kCatalogueHash);
 
 }  // namespace gradwire

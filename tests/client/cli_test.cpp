@@ -44,9 +44,12 @@ struct File {
 TEST_CASE("gradwire --help teaches, with examples and exit codes", "[cli]") {
   const Ran ran = gradwire("--help");
   CHECK(ran.status == 0);
-  CHECK_THAT(ran.text, ContainsSubstring("info") && ContainsSubstring("sessions") && ContainsSubstring("run"));
+  CHECK_THAT(ran.text, ContainsSubstring("info") && ContainsSubstring("sessions") && ContainsSubstring("run") &&
+                           ContainsSubstring("launch"));
   CHECK_THAT(ran.text, ContainsSubstring("Examples:") && ContainsSubstring("Exit status"));
   CHECK_THAT(gradwire("run --help").text, ContainsSubstring("FILE"));
+  CHECK_THAT(gradwire("launch --help").text, ContainsSubstring("PROGRAM") && ContainsSubstring("MASTER_ADDR") &&
+                                                 ContainsSubstring("Examples:") && ContainsSubstring("Exit status"));
 }
 
 TEST_CASE("gradwire info shows the server", "[cli]") {
