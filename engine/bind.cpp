@@ -1,10 +1,18 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/optimizer.h"
 #include "engine/registry.h"
 
 namespace gradwire::engine {
 namespace {
+
+bool holds_optimizer(const Bound& list) {
+  for (const Tensor& t : std::span(list.tensors, list.count)) {
+    if (t && optimizer_of(t)) return true;
+  }
+  return false;
+}
 
 const char* kind_name(const Bound& v) {
   switch (v.kind) {
@@ -21,9 +29,9 @@ const char* kind_name(const Bound& v) {
     case ArgKind::dtype:
       return "torch.dtype";
     case ArgKind::tensor:
-      return "Tensor";
+      return optimizer_of(*v.tensors) ? "Optimizer" : "Tensor";
     case ArgKind::tensors:
-      return "tuple of Tensors";
+      return holds_optimizer(v) ? "tuple with an Optimizer" : "tuple of Tensors";
     case ArgKind::ints:
       return "tuple of ints";
     case ArgKind::floats:
@@ -68,10 +76,11 @@ bool coerce(const Param& p, Bound& v) {
     switch (p.type) {
       case Type::tensor:
         if (v.kind == ArgKind::tensor) {  // one tensor stands for a list of one
+          if (optimizer_of(*v.tensors)) return false;
           v.kind = ArgKind::tensors, v.count = 1;
           return true;
         }
-        if (v.kind != ArgKind::tensors) return false;
+        if (v.kind != ArgKind::tensors || holds_optimizer(v)) return false;
         if (!p.element_optional) {
           for (const Tensor& t : std::span(v.tensors, v.count)) {
             if (!t) return false;
@@ -91,9 +100,10 @@ bool coerce(const Param& p, Bound& v) {
   }
   switch (p.type) {
     case Type::tensor:
-      return v.kind == ArgKind::tensor;
+    case Type::generator:
+      return v.kind == ArgKind::tensor && !optimizer_of(*v.tensors);
     case Type::operand:
-      if (v.kind == ArgKind::tensor) return true;
+      if (v.kind == ArgKind::tensor) return !optimizer_of(*v.tensors);
       [[fallthrough]];
     case Type::scalar:
       if (number_of(v, number)) v = Bound(Scalar(number));
@@ -119,9 +129,8 @@ bool coerce(const Param& p, Bound& v) {
       return v.kind == ArgKind::dtype;
     case Type::index:
       return v.kind == ArgKind::index || is_empty_list(v);
-    case Type::generator:
     case Type::optimizer:
-      return v.kind == ArgKind::tensor;
+      return v.kind == ArgKind::tensor && optimizer_of(*v.tensors);
   }
   return false;
 }

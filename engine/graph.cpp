@@ -6,6 +6,7 @@
 #include <new>
 
 #include "engine/autograd.h"
+#include "engine/optimizer.h"
 #include "engine/shape.h"
 
 namespace gradwire::engine {
@@ -59,6 +60,10 @@ struct Graveyard {
       if (e->next) e->next->prev = e->prev;
       drop(e->grad);
       drop(e->base);
+      if (e->optimizer) {
+        e->optimizer->each_tensor([this](Tensor& held) { drop(held); });
+        delete e->optimizer;
+      }
       cx.pool.give(e, sizeof(Extra));
     }
     cx.pool.give(t, TensorImpl::block(t->ndim));

@@ -113,6 +113,19 @@ struct PoolParams {
   int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
 };
 
+/// optimize: one step of an optimiser, in place: p, and what it keeps beside it. engine/functors/optim.h has the
+/// formulas, the names of torch.optim's documentation; numbers that change from step to step come computed.
+enum class OptimKind : uint8_t { sgd, adam, adamax, nadam, radam, rmsprop, adagrad, adadelta, rprop, asgd };
+struct OptimParams {
+  OptimKind kind = OptimKind::sgd;
+  bool maximize = false, nesterov = false, first = false;  // first: what is kept has no values yet
+  bool amsgrad = false, centered = false, rectified = false;
+  double step = 0, more = 0;  // what a direction is multiplied by; nadam has two
+  double shrink = 1;          // p is multiplied by this first
+  double weight_decay = 0, momentum = 0, dampening = 0, beta1 = 0, beta2 = 0, eps = 0, correction = 1;
+  double eta_minus = 0, eta_plus = 0, least = 0, most = 0, mu = 0;
+};
+
 #define GW_KERNELS(X)                                                                                                  \
   X(convert)       /* out = in, in out's dtype; same shape. Float to integer truncates toward 0; what does not fit     \
                       wraps modulo 2^bits, NaN and infinities give 0. Anything to bool: != 0. */                       \
@@ -148,7 +161,9 @@ struct PoolParams {
   X(uniform)       /* RandomParams; out contiguous, floating */                                                        \
   X(normal)        /* RandomParams; out contiguous, floating */                                                        \
   X(whole)         /* WholeParams; out contiguous, any dtype */                                                        \
-  X(permutation)   /* RandomParams; out[0] int64 [n], out[1] int64 [4n] to work in, contiguous */
+  X(permutation)   /* RandomParams; out[0] int64 [n], out[1] int64 [4n] to work in, contiguous */                      \
+  X(optimize)      /* OptimParams; out = p, then up to three that are kept (no data where there is none); in = g; all  \
+                      floats of one dtype and shape, contiguous, apart from each other */
 
 #define GW_DECLARE(name) void name(const Launch&);
 namespace cpu {

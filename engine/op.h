@@ -13,7 +13,7 @@
 namespace gradwire::engine {
 
 using Bound = Value<Tensor>;  // one argument, bound to its parameter
-inline constexpr int kMaxParams = 10;
+inline constexpr int kMaxParams = 24;
 
 struct OpRow;
 
@@ -50,6 +50,7 @@ class Call {
   }
   /// An int stands for a list of one.
   std::span<const int64_t> ints(int i) const;
+  std::span<const double> reals(int i) const { return {args[i].floats, args[i].count}; }
   std::span<const IndexItem<Tensor>> index(int i) const { return {args[i].index, args[i].count}; }
 };
 

@@ -214,7 +214,10 @@ string safe(const string& name) {
   return keyword(name) || taken.count(name) ? name + "_" : name;
 }
 /// The operators float, bool, ... are float_, bool_, ... in C++, and so is bfloat16: the client's dtypes have its name.
-string function_name(const Signature& s) { return keyword(s.name) || dtype_from(s.name) ? s.name + "_" : s.name; }
+/// optim.SGD is optim_SGD.
+string function_name(const Signature& s) {
+  return keyword(s.name) || dtype_from(s.name) ? s.name + "_" : replaced(s.name, ".", "_");
+}
 
 /// "max.dim" is max_dim in C++, and "add_.Tensor" is add_Tensor_.
 string identifier(const Signature& s) {
@@ -326,7 +329,7 @@ class Function {
     const Param* first = s_.params.empty() ? nullptr : &s_.params.front();
     if (first && first->type == Type::operand && !first->list && !first->optional)
       kind_ = one;
-    else if (first && first->type == Type::tensor && !first->optional)
+    else if (first && (first->type == Type::tensor || first->type == Type::optimizer) && !first->optional)
       kind_ = first->list ? many : one;
     else
       kind_ = maker;
@@ -347,7 +350,9 @@ class Function {
     changes_self_ = kind_ == one && s_.name.back() == '_' && s_.results.size() == 1 && !s_.results[0].list;
   }
 
-  bool is_method() const { return kind_ == one && s_.params.front().name == "self"; }
+  bool is_method() const {
+    return kind_ == one && s_.params.front().name == "self" && s_.params.front().type != Type::optimizer;
+  }
 
   /// `printed` holds the names of the options that have been printed.
   void print(std::ostream& out, std::set<string>& printed) const {

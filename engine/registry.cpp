@@ -66,8 +66,10 @@ OpRow make_row(const OpDef& def, const Signature& sig) {
     row.kernel = find_pointwise(sig.name);
     if (!row.kernel && !def.choose) throw Error(Code::internal, sig.name + ": no functor of this name");
   }
-  int behind = 0;  // of texts
-  while (behind < row.params && sig.params[behind].type == Type::str && !sig.params[behind].fallback) ++behind;
+  int behind = 0;  // of texts and optimisers
+  while (behind < row.params && (sig.params[behind].type == Type::str || sig.params[behind].type == Type::optimizer) &&
+         !sig.params[behind].fallback)
+    ++behind;
   if (behind < row.params && sig.params[behind].list && sig.params[behind].type == Type::tensor) row.list_at = behind;
   return row;
 }
@@ -76,10 +78,10 @@ const Catalogue& all() {
   static const Catalogue c = [] {
     Catalogue c;
     for (std::span<const OpDef> family :
-         {kUnaryOps,  kCurvesOps,   kBinaryOps, kTernaryOps, kCompareOps,  kLogicOps,  kActivationOps, kReduceOps,
-          kScanOps,   kSortOps,     kShapeOps,  kStridedOps, kDiagonalOps, kJoinOps,   kTileOps,       kIndexOps,
-          kSelectOps, kMaskOps,     kLinalgOps, kPadOps,     kConvOps,     kPoolOps,   kNnOps,         kNormOps,
-          kLossOps,   kDistanceOps, kCreateOps, kRandomOps,  kAutogradOps, kConvertOps}) {
+         {kUnaryOps,  kCurvesOps,   kBinaryOps, kTernaryOps, kCompareOps,  kLogicOps,   kActivationOps, kReduceOps,
+          kScanOps,   kSortOps,     kShapeOps,  kStridedOps, kDiagonalOps, kJoinOps,    kTileOps,       kIndexOps,
+          kSelectOps, kMaskOps,     kLinalgOps, kPadOps,     kConvOps,     kPoolOps,    kNnOps,         kNormOps,
+          kLossOps,   kDistanceOps, kCreateOps, kRandomOps,  kAutogradOps, kConvertOps, kOptimOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));

@@ -23,7 +23,7 @@ struct OpRow {
   int8_t save_out[3];
   int8_t dim = -1, keepdim = -1;    // these parameters of the reductions that `keepdim_warning` is about
   bool takes_list = false;          // its first parameter is a Tensor[]
-  int list_at = -1;                 // which parameter is, at the start or behind texts
+  int list_at = -1;                 // which parameter is, at the start or behind texts and optimisers
   bool is_tensor[kMaxParams] = {};  // Tensor, Tensor? or Operand
 
   const std::string& name() const { return sig.name; }
@@ -47,8 +47,8 @@ struct BoundCall {
 
 /// Picks the first row of this name, in catalogue order, that all arguments fit, and puts them in order. Texts become
 /// dtypes, "NaN" and "Infinity" numbers, where the parameter wants that. Several leading tensors are one Tensor[] where
-/// the row begins with one, be it behind texts; several integers at the end are one int[] where that is all that the
-/// row takes by position, beside a tensor. Throws unknown_operator, bad_argument in PyTorch's words.
+/// the row begins with one, be it behind texts or an optimiser; several integers at the end are one int[] where that is
+/// all that the row takes by position, beside a tensor. Throws unknown_operator, bad_argument in PyTorch's words.
 void bind(std::string_view name, std::span<const Bound> positional,
           std::span<const std::pair<std::string_view, Bound>> named, BoundCall& call);
 /// For calls by catalogue index: whether the arguments fit, converting them as bind does. Throws bad_argument.
@@ -60,6 +60,6 @@ Results call(Context&, OpId, std::span<const Bound> args);
 extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,
     kActivationOps, kReduceOps, kScanOps, kSortOps, kShapeOps, kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps,
     kSelectOps, kMaskOps, kLinalgOps, kPadOps, kConvOps, kPoolOps, kNnOps, kNormOps, kLossOps, kDistanceOps, kCreateOps,
-    kRandomOps, kAutogradOps, kConvertOps;
+    kRandomOps, kAutogradOps, kConvertOps, kOptimOps;
 
 }  // namespace gradwire::engine

@@ -18,6 +18,7 @@ namespace gradwire::engine {
 
 using OpId = uint16_t;
 class Context;
+class Optimizer;
 class Tensor;
 struct Extra;
 struct Node;
@@ -94,6 +95,7 @@ struct Extra {
   uint32_t output = 0;        // which result of its node this is
   bool multi_view = false;    // one of several views made at once: refuses in-place writes
   bool has_views = false;
+  Optimizer* optimizer = nullptr;  // that this tensor stands for; owned
   Extra *next = nullptr,
         *prev = nullptr;  // all of a context's: its end drops their gradients, which may lead in circles
 };

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 18131468328264139428ull;
-inline constexpr int kOperators = 436;
+inline constexpr uint64_t kCatalogueHash = 11406599572785623004ull;
+inline constexpr int kOperators = 453;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -448,6 +448,23 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "char",
     "byte",
     "bool",
+    "optim.SGD",
+    "optim.Adam",
+    "optim.AdamW",
+    "optim.Adamax",
+    "optim.NAdam",
+    "optim.RAdam",
+    "optim.RMSprop",
+    "optim.Adagrad",
+    "optim.Adadelta",
+    "optim.Rprop",
+    "optim.ASGD",
+    "optim.step",
+    "optim.zero_grad",
+    "optim.set",
+    "optim.add_param_group",
+    "optim.state",
+    "optim.load_state",
 };
 
 /// The catalogue indices.
@@ -888,6 +905,23 @@ inline constexpr uint16_t short_ = 432;
 inline constexpr uint16_t char_ = 433;
 inline constexpr uint16_t byte = 434;
 inline constexpr uint16_t bool_ = 435;
+inline constexpr uint16_t optim_SGD = 436;
+inline constexpr uint16_t optim_Adam = 437;
+inline constexpr uint16_t optim_AdamW = 438;
+inline constexpr uint16_t optim_Adamax = 439;
+inline constexpr uint16_t optim_NAdam = 440;
+inline constexpr uint16_t optim_RAdam = 441;
+inline constexpr uint16_t optim_RMSprop = 442;
+inline constexpr uint16_t optim_Adagrad = 443;
+inline constexpr uint16_t optim_Adadelta = 444;
+inline constexpr uint16_t optim_Rprop = 445;
+inline constexpr uint16_t optim_ASGD = 446;
+inline constexpr uint16_t optim_step = 447;
+inline constexpr uint16_t optim_zero_grad = 448;
+inline constexpr uint16_t optim_set = 449;
+inline constexpr uint16_t optim_add_param_group = 450;
+inline constexpr uint16_t optim_state = 451;
+inline constexpr uint16_t optim_load_state = 452;
 }  // namespace op
 
 template <Handle T>
@@ -5598,6 +5632,571 @@ template <Handle T>
 T bool_(const T& self, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self)};
   return self.maker().one(op::bool_, at, args);
+}
+
+struct optim_SGD_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<double> lr{};
+  double momentum = 0.0;
+  double dampening = 0.0;
+  double weight_decay = 0.0;
+  bool nesterov = false;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_SGD(std::span<const T> params, As<T, std::optional<double>> lr = {}, As<T, double> momentum = 0.0, As<T, double> dampening = 0.0, As<T, double> weight_decay = 0.0, As<T, bool> nesterov = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(momentum), to_value<T>(dampening), to_value<T>(weight_decay), to_value<T>(nesterov), to_value<T>(maximize)};
+  return maker_of(params, "optim.SGD").one(op::optim_SGD, at, args);
+}
+template <Handle T>
+T optim_SGD(std::span<const T> params, optim_SGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_SGD(params, o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize, at);
+}
+template <Handle T>
+T optim_SGD(std::initializer_list<T> params, As<T, std::optional<double>> lr = {}, As<T, double> momentum = 0.0, As<T, double> dampening = 0.0, As<T, double> weight_decay = 0.0, As<T, bool> nesterov = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_SGD(std::span<const T>(params.begin(), params.size()), lr, momentum, dampening, weight_decay, nesterov, maximize, at);
+}
+template <Handle T>
+T optim_SGD(std::initializer_list<T> params, optim_SGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_SGD(std::span<const T>(params.begin(), params.size()), o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize, at);
+}
+template <Handle T>
+T optim_SGD(const std::vector<T>& params, As<T, std::optional<double>> lr = {}, As<T, double> momentum = 0.0, As<T, double> dampening = 0.0, As<T, double> weight_decay = 0.0, As<T, bool> nesterov = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_SGD(std::span<const T>(params), lr, momentum, dampening, weight_decay, nesterov, maximize, at);
+}
+template <Handle T>
+T optim_SGD(const std::vector<T>& params, optim_SGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_SGD(std::span<const T>(params), o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize, at);
+}
+template <Handle T>
+T optim_SGD(const T& params, As<T, std::optional<double>> lr = {}, As<T, double> momentum = 0.0, As<T, double> dampening = 0.0, As<T, double> weight_decay = 0.0, As<T, bool> nesterov = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_SGD(std::span<const T>(&params, 1), lr, momentum, dampening, weight_decay, nesterov, maximize, at);
+}
+template <Handle T>
+T optim_SGD(const T& params, optim_SGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_SGD(std::span<const T>(&params, 1), o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize, at);
+}
+
+struct optim_Adam_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.001;
+  Floats betas{};
+  double eps = 1e-08;
+  double weight_decay = 0.0;
+  bool amsgrad = false;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_Adam(std::span<const T> params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(betas), to_value<T>(eps), to_value<T>(weight_decay), to_value<T>(amsgrad), to_value<T>(maximize)};
+  return maker_of(params, "optim.Adam").one(op::optim_Adam, at, args);
+}
+template <Handle T>
+T optim_Adam(std::span<const T> params, optim_Adam_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adam(params, o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+template <Handle T>
+T optim_Adam(std::initializer_list<T> params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adam(std::span<const T>(params.begin(), params.size()), lr, betas, eps, weight_decay, amsgrad, maximize, at);
+}
+template <Handle T>
+T optim_Adam(std::initializer_list<T> params, optim_Adam_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adam(std::span<const T>(params.begin(), params.size()), o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+template <Handle T>
+T optim_Adam(const std::vector<T>& params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adam(std::span<const T>(params), lr, betas, eps, weight_decay, amsgrad, maximize, at);
+}
+template <Handle T>
+T optim_Adam(const std::vector<T>& params, optim_Adam_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adam(std::span<const T>(params), o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+template <Handle T>
+T optim_Adam(const T& params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adam(std::span<const T>(&params, 1), lr, betas, eps, weight_decay, amsgrad, maximize, at);
+}
+template <Handle T>
+T optim_Adam(const T& params, optim_Adam_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adam(std::span<const T>(&params, 1), o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+
+struct optim_AdamW_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.001;
+  Floats betas{};
+  double eps = 1e-08;
+  double weight_decay = 0.01;
+  bool amsgrad = false;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_AdamW(std::span<const T> params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.01, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(betas), to_value<T>(eps), to_value<T>(weight_decay), to_value<T>(amsgrad), to_value<T>(maximize)};
+  return maker_of(params, "optim.AdamW").one(op::optim_AdamW, at, args);
+}
+template <Handle T>
+T optim_AdamW(std::span<const T> params, optim_AdamW_options o, std::source_location at = std::source_location::current()) {
+  return optim_AdamW(params, o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+template <Handle T>
+T optim_AdamW(std::initializer_list<T> params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.01, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_AdamW(std::span<const T>(params.begin(), params.size()), lr, betas, eps, weight_decay, amsgrad, maximize, at);
+}
+template <Handle T>
+T optim_AdamW(std::initializer_list<T> params, optim_AdamW_options o, std::source_location at = std::source_location::current()) {
+  return optim_AdamW(std::span<const T>(params.begin(), params.size()), o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+template <Handle T>
+T optim_AdamW(const std::vector<T>& params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.01, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_AdamW(std::span<const T>(params), lr, betas, eps, weight_decay, amsgrad, maximize, at);
+}
+template <Handle T>
+T optim_AdamW(const std::vector<T>& params, optim_AdamW_options o, std::source_location at = std::source_location::current()) {
+  return optim_AdamW(std::span<const T>(params), o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+template <Handle T>
+T optim_AdamW(const T& params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.01, As<T, bool> amsgrad = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_AdamW(std::span<const T>(&params, 1), lr, betas, eps, weight_decay, amsgrad, maximize, at);
+}
+template <Handle T>
+T optim_AdamW(const T& params, optim_AdamW_options o, std::source_location at = std::source_location::current()) {
+  return optim_AdamW(std::span<const T>(&params, 1), o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, at);
+}
+
+struct optim_Adamax_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.002;
+  Floats betas{};
+  double eps = 1e-08;
+  double weight_decay = 0.0;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_Adamax(std::span<const T> params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(betas), to_value<T>(eps), to_value<T>(weight_decay), to_value<T>(maximize)};
+  return maker_of(params, "optim.Adamax").one(op::optim_Adamax, at, args);
+}
+template <Handle T>
+T optim_Adamax(std::span<const T> params, optim_Adamax_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adamax(params, o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_Adamax(std::initializer_list<T> params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adamax(std::span<const T>(params.begin(), params.size()), lr, betas, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_Adamax(std::initializer_list<T> params, optim_Adamax_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adamax(std::span<const T>(params.begin(), params.size()), o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_Adamax(const std::vector<T>& params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adamax(std::span<const T>(params), lr, betas, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_Adamax(const std::vector<T>& params, optim_Adamax_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adamax(std::span<const T>(params), o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_Adamax(const T& params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adamax(std::span<const T>(&params, 1), lr, betas, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_Adamax(const T& params, optim_Adamax_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adamax(std::span<const T>(&params, 1), o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+
+struct optim_NAdam_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.002;
+  Floats betas{};
+  double eps = 1e-08;
+  double weight_decay = 0.0;
+  double momentum_decay = 0.004;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_NAdam(std::span<const T> params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum_decay = 0.004, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(betas), to_value<T>(eps), to_value<T>(weight_decay), to_value<T>(momentum_decay), to_value<T>(maximize)};
+  return maker_of(params, "optim.NAdam").one(op::optim_NAdam, at, args);
+}
+template <Handle T>
+T optim_NAdam(std::span<const T> params, optim_NAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_NAdam(params, o.lr, o.betas, o.eps, o.weight_decay, o.momentum_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_NAdam(std::initializer_list<T> params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum_decay = 0.004, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_NAdam(std::span<const T>(params.begin(), params.size()), lr, betas, eps, weight_decay, momentum_decay, maximize, at);
+}
+template <Handle T>
+T optim_NAdam(std::initializer_list<T> params, optim_NAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_NAdam(std::span<const T>(params.begin(), params.size()), o.lr, o.betas, o.eps, o.weight_decay, o.momentum_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_NAdam(const std::vector<T>& params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum_decay = 0.004, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_NAdam(std::span<const T>(params), lr, betas, eps, weight_decay, momentum_decay, maximize, at);
+}
+template <Handle T>
+T optim_NAdam(const std::vector<T>& params, optim_NAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_NAdam(std::span<const T>(params), o.lr, o.betas, o.eps, o.weight_decay, o.momentum_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_NAdam(const T& params, As<T, double> lr = 0.002, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum_decay = 0.004, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_NAdam(std::span<const T>(&params, 1), lr, betas, eps, weight_decay, momentum_decay, maximize, at);
+}
+template <Handle T>
+T optim_NAdam(const T& params, optim_NAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_NAdam(std::span<const T>(&params, 1), o.lr, o.betas, o.eps, o.weight_decay, o.momentum_decay, o.maximize, at);
+}
+
+struct optim_RAdam_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.001;
+  Floats betas{};
+  double eps = 1e-08;
+  double weight_decay = 0.0;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_RAdam(std::span<const T> params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(betas), to_value<T>(eps), to_value<T>(weight_decay), to_value<T>(maximize)};
+  return maker_of(params, "optim.RAdam").one(op::optim_RAdam, at, args);
+}
+template <Handle T>
+T optim_RAdam(std::span<const T> params, optim_RAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_RAdam(params, o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_RAdam(std::initializer_list<T> params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_RAdam(std::span<const T>(params.begin(), params.size()), lr, betas, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_RAdam(std::initializer_list<T> params, optim_RAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_RAdam(std::span<const T>(params.begin(), params.size()), o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_RAdam(const std::vector<T>& params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_RAdam(std::span<const T>(params), lr, betas, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_RAdam(const std::vector<T>& params, optim_RAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_RAdam(std::span<const T>(params), o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_RAdam(const T& params, As<T, double> lr = 0.001, As<T, Floats> betas = {}, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_RAdam(std::span<const T>(&params, 1), lr, betas, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_RAdam(const T& params, optim_RAdam_options o, std::source_location at = std::source_location::current()) {
+  return optim_RAdam(std::span<const T>(&params, 1), o.lr, o.betas, o.eps, o.weight_decay, o.maximize, at);
+}
+
+struct optim_RMSprop_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.01;
+  double alpha = 0.99;
+  double eps = 1e-08;
+  double weight_decay = 0.0;
+  double momentum = 0.0;
+  bool centered = false;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_RMSprop(std::span<const T> params, As<T, double> lr = 0.01, As<T, double> alpha = 0.99, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum = 0.0, As<T, bool> centered = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(alpha), to_value<T>(eps), to_value<T>(weight_decay), to_value<T>(momentum), to_value<T>(centered), to_value<T>(maximize)};
+  return maker_of(params, "optim.RMSprop").one(op::optim_RMSprop, at, args);
+}
+template <Handle T>
+T optim_RMSprop(std::span<const T> params, optim_RMSprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_RMSprop(params, o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered, o.maximize, at);
+}
+template <Handle T>
+T optim_RMSprop(std::initializer_list<T> params, As<T, double> lr = 0.01, As<T, double> alpha = 0.99, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum = 0.0, As<T, bool> centered = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_RMSprop(std::span<const T>(params.begin(), params.size()), lr, alpha, eps, weight_decay, momentum, centered, maximize, at);
+}
+template <Handle T>
+T optim_RMSprop(std::initializer_list<T> params, optim_RMSprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_RMSprop(std::span<const T>(params.begin(), params.size()), o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered, o.maximize, at);
+}
+template <Handle T>
+T optim_RMSprop(const std::vector<T>& params, As<T, double> lr = 0.01, As<T, double> alpha = 0.99, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum = 0.0, As<T, bool> centered = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_RMSprop(std::span<const T>(params), lr, alpha, eps, weight_decay, momentum, centered, maximize, at);
+}
+template <Handle T>
+T optim_RMSprop(const std::vector<T>& params, optim_RMSprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_RMSprop(std::span<const T>(params), o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered, o.maximize, at);
+}
+template <Handle T>
+T optim_RMSprop(const T& params, As<T, double> lr = 0.01, As<T, double> alpha = 0.99, As<T, double> eps = 1e-08, As<T, double> weight_decay = 0.0, As<T, double> momentum = 0.0, As<T, bool> centered = false, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_RMSprop(std::span<const T>(&params, 1), lr, alpha, eps, weight_decay, momentum, centered, maximize, at);
+}
+template <Handle T>
+T optim_RMSprop(const T& params, optim_RMSprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_RMSprop(std::span<const T>(&params, 1), o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered, o.maximize, at);
+}
+
+struct optim_Adagrad_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.01;
+  double lr_decay = 0.0;
+  double weight_decay = 0.0;
+  double initial_accumulator_value = 0.0;
+  double eps = 1e-10;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_Adagrad(std::span<const T> params, As<T, double> lr = 0.01, As<T, double> lr_decay = 0.0, As<T, double> weight_decay = 0.0, As<T, double> initial_accumulator_value = 0.0, As<T, double> eps = 1e-10, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(lr_decay), to_value<T>(weight_decay), to_value<T>(initial_accumulator_value), to_value<T>(eps), to_value<T>(maximize)};
+  return maker_of(params, "optim.Adagrad").one(op::optim_Adagrad, at, args);
+}
+template <Handle T>
+T optim_Adagrad(std::span<const T> params, optim_Adagrad_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adagrad(params, o.lr, o.lr_decay, o.weight_decay, o.initial_accumulator_value, o.eps, o.maximize, at);
+}
+template <Handle T>
+T optim_Adagrad(std::initializer_list<T> params, As<T, double> lr = 0.01, As<T, double> lr_decay = 0.0, As<T, double> weight_decay = 0.0, As<T, double> initial_accumulator_value = 0.0, As<T, double> eps = 1e-10, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adagrad(std::span<const T>(params.begin(), params.size()), lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, at);
+}
+template <Handle T>
+T optim_Adagrad(std::initializer_list<T> params, optim_Adagrad_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adagrad(std::span<const T>(params.begin(), params.size()), o.lr, o.lr_decay, o.weight_decay, o.initial_accumulator_value, o.eps, o.maximize, at);
+}
+template <Handle T>
+T optim_Adagrad(const std::vector<T>& params, As<T, double> lr = 0.01, As<T, double> lr_decay = 0.0, As<T, double> weight_decay = 0.0, As<T, double> initial_accumulator_value = 0.0, As<T, double> eps = 1e-10, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adagrad(std::span<const T>(params), lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, at);
+}
+template <Handle T>
+T optim_Adagrad(const std::vector<T>& params, optim_Adagrad_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adagrad(std::span<const T>(params), o.lr, o.lr_decay, o.weight_decay, o.initial_accumulator_value, o.eps, o.maximize, at);
+}
+template <Handle T>
+T optim_Adagrad(const T& params, As<T, double> lr = 0.01, As<T, double> lr_decay = 0.0, As<T, double> weight_decay = 0.0, As<T, double> initial_accumulator_value = 0.0, As<T, double> eps = 1e-10, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adagrad(std::span<const T>(&params, 1), lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, at);
+}
+template <Handle T>
+T optim_Adagrad(const T& params, optim_Adagrad_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adagrad(std::span<const T>(&params, 1), o.lr, o.lr_decay, o.weight_decay, o.initial_accumulator_value, o.eps, o.maximize, at);
+}
+
+struct optim_Adadelta_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 1.0;
+  double rho = 0.9;
+  double eps = 1e-06;
+  double weight_decay = 0.0;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_Adadelta(std::span<const T> params, As<T, double> lr = 1.0, As<T, double> rho = 0.9, As<T, double> eps = 1e-06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(rho), to_value<T>(eps), to_value<T>(weight_decay), to_value<T>(maximize)};
+  return maker_of(params, "optim.Adadelta").one(op::optim_Adadelta, at, args);
+}
+template <Handle T>
+T optim_Adadelta(std::span<const T> params, optim_Adadelta_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adadelta(params, o.lr, o.rho, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_Adadelta(std::initializer_list<T> params, As<T, double> lr = 1.0, As<T, double> rho = 0.9, As<T, double> eps = 1e-06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adadelta(std::span<const T>(params.begin(), params.size()), lr, rho, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_Adadelta(std::initializer_list<T> params, optim_Adadelta_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adadelta(std::span<const T>(params.begin(), params.size()), o.lr, o.rho, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_Adadelta(const std::vector<T>& params, As<T, double> lr = 1.0, As<T, double> rho = 0.9, As<T, double> eps = 1e-06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adadelta(std::span<const T>(params), lr, rho, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_Adadelta(const std::vector<T>& params, optim_Adadelta_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adadelta(std::span<const T>(params), o.lr, o.rho, o.eps, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_Adadelta(const T& params, As<T, double> lr = 1.0, As<T, double> rho = 0.9, As<T, double> eps = 1e-06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Adadelta(std::span<const T>(&params, 1), lr, rho, eps, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_Adadelta(const T& params, optim_Adadelta_options o, std::source_location at = std::source_location::current()) {
+  return optim_Adadelta(std::span<const T>(&params, 1), o.lr, o.rho, o.eps, o.weight_decay, o.maximize, at);
+}
+
+struct optim_Rprop_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.01;
+  Floats etas{};
+  Floats step_sizes{};
+  bool maximize = false;
+};
+template <Handle T>
+T optim_Rprop(std::span<const T> params, As<T, double> lr = 0.01, As<T, Floats> etas = {}, As<T, Floats> step_sizes = {}, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(etas), to_value<T>(step_sizes), to_value<T>(maximize)};
+  return maker_of(params, "optim.Rprop").one(op::optim_Rprop, at, args);
+}
+template <Handle T>
+T optim_Rprop(std::span<const T> params, optim_Rprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_Rprop(params, o.lr, o.etas, o.step_sizes, o.maximize, at);
+}
+template <Handle T>
+T optim_Rprop(std::initializer_list<T> params, As<T, double> lr = 0.01, As<T, Floats> etas = {}, As<T, Floats> step_sizes = {}, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Rprop(std::span<const T>(params.begin(), params.size()), lr, etas, step_sizes, maximize, at);
+}
+template <Handle T>
+T optim_Rprop(std::initializer_list<T> params, optim_Rprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_Rprop(std::span<const T>(params.begin(), params.size()), o.lr, o.etas, o.step_sizes, o.maximize, at);
+}
+template <Handle T>
+T optim_Rprop(const std::vector<T>& params, As<T, double> lr = 0.01, As<T, Floats> etas = {}, As<T, Floats> step_sizes = {}, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Rprop(std::span<const T>(params), lr, etas, step_sizes, maximize, at);
+}
+template <Handle T>
+T optim_Rprop(const std::vector<T>& params, optim_Rprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_Rprop(std::span<const T>(params), o.lr, o.etas, o.step_sizes, o.maximize, at);
+}
+template <Handle T>
+T optim_Rprop(const T& params, As<T, double> lr = 0.01, As<T, Floats> etas = {}, As<T, Floats> step_sizes = {}, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_Rprop(std::span<const T>(&params, 1), lr, etas, step_sizes, maximize, at);
+}
+template <Handle T>
+T optim_Rprop(const T& params, optim_Rprop_options o, std::source_location at = std::source_location::current()) {
+  return optim_Rprop(std::span<const T>(&params, 1), o.lr, o.etas, o.step_sizes, o.maximize, at);
+}
+
+struct optim_ASGD_options {
+  [[no_unique_address]] Named named_{};
+  double lr = 0.01;
+  double lambd = 0.0001;
+  double alpha = 0.75;
+  double t0 = 1e+06;
+  double weight_decay = 0.0;
+  bool maximize = false;
+};
+template <Handle T>
+T optim_ASGD(std::span<const T> params, As<T, double> lr = 0.01, As<T, double> lambd = 0.0001, As<T, double> alpha = 0.75, As<T, double> t0 = 1e+06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(lr), to_value<T>(lambd), to_value<T>(alpha), to_value<T>(t0), to_value<T>(weight_decay), to_value<T>(maximize)};
+  return maker_of(params, "optim.ASGD").one(op::optim_ASGD, at, args);
+}
+template <Handle T>
+T optim_ASGD(std::span<const T> params, optim_ASGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_ASGD(params, o.lr, o.lambd, o.alpha, o.t0, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_ASGD(std::initializer_list<T> params, As<T, double> lr = 0.01, As<T, double> lambd = 0.0001, As<T, double> alpha = 0.75, As<T, double> t0 = 1e+06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_ASGD(std::span<const T>(params.begin(), params.size()), lr, lambd, alpha, t0, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_ASGD(std::initializer_list<T> params, optim_ASGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_ASGD(std::span<const T>(params.begin(), params.size()), o.lr, o.lambd, o.alpha, o.t0, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_ASGD(const std::vector<T>& params, As<T, double> lr = 0.01, As<T, double> lambd = 0.0001, As<T, double> alpha = 0.75, As<T, double> t0 = 1e+06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_ASGD(std::span<const T>(params), lr, lambd, alpha, t0, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_ASGD(const std::vector<T>& params, optim_ASGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_ASGD(std::span<const T>(params), o.lr, o.lambd, o.alpha, o.t0, o.weight_decay, o.maximize, at);
+}
+template <Handle T>
+T optim_ASGD(const T& params, As<T, double> lr = 0.01, As<T, double> lambd = 0.0001, As<T, double> alpha = 0.75, As<T, double> t0 = 1e+06, As<T, double> weight_decay = 0.0, As<T, bool> maximize = false, std::source_location at = std::source_location::current()) {
+  return optim_ASGD(std::span<const T>(&params, 1), lr, lambd, alpha, t0, weight_decay, maximize, at);
+}
+template <Handle T>
+T optim_ASGD(const T& params, optim_ASGD_options o, std::source_location at = std::source_location::current()) {
+  return optim_ASGD(std::span<const T>(&params, 1), o.lr, o.lambd, o.alpha, o.t0, o.weight_decay, o.maximize, at);
+}
+
+template <Handle T>
+void optim_step(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  self.maker().none(op::optim_step, at, args);
+}
+
+struct optim_zero_grad_options {
+  [[no_unique_address]] Named named_{};
+  bool set_to_none = true;
+};
+template <Handle T>
+void optim_zero_grad(const T& self, As<T, bool> set_to_none = true, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(set_to_none)};
+  self.maker().none(op::optim_zero_grad, at, args);
+}
+template <Handle T>
+void optim_zero_grad(const T& self, optim_zero_grad_options o, std::source_location at = std::source_location::current()) {
+  return optim_zero_grad(self, o.set_to_none, at);
+}
+
+struct optim_set_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<double> lr{};
+  std::optional<double> momentum{};
+  std::optional<double> dampening{};
+  std::optional<double> weight_decay{};
+  std::optional<bool> nesterov{};
+  std::optional<bool> maximize{};
+  Floats betas{};
+  std::optional<double> eps{};
+  std::optional<bool> amsgrad{};
+  std::optional<double> alpha{};
+  std::optional<bool> centered{};
+  std::optional<double> lr_decay{};
+  std::optional<double> rho{};
+  Floats etas{};
+  Floats step_sizes{};
+  std::optional<double> lambd{};
+  std::optional<double> t0{};
+  std::optional<double> momentum_decay{};
+  std::optional<int64_t> group{};
+};
+template <Handle T>
+void optim_set(const T& self, As<T, std::optional<double>> lr = {}, As<T, std::optional<double>> momentum = {}, As<T, std::optional<double>> dampening = {}, As<T, std::optional<double>> weight_decay = {}, As<T, std::optional<bool>> nesterov = {}, As<T, std::optional<bool>> maximize = {}, As<T, Floats> betas = {}, As<T, std::optional<double>> eps = {}, As<T, std::optional<bool>> amsgrad = {}, As<T, std::optional<double>> alpha = {}, As<T, std::optional<bool>> centered = {}, As<T, std::optional<double>> lr_decay = {}, As<T, std::optional<double>> rho = {}, As<T, Floats> etas = {}, As<T, Floats> step_sizes = {}, As<T, std::optional<double>> lambd = {}, As<T, std::optional<double>> t0 = {}, As<T, std::optional<double>> momentum_decay = {}, As<T, std::optional<int64_t>> group = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(lr), to_value<T>(momentum), to_value<T>(dampening), to_value<T>(weight_decay), to_value<T>(nesterov), to_value<T>(maximize), to_value<T>(betas), to_value<T>(eps), to_value<T>(amsgrad), to_value<T>(alpha), to_value<T>(centered), to_value<T>(lr_decay), to_value<T>(rho), to_value<T>(etas), to_value<T>(step_sizes), to_value<T>(lambd), to_value<T>(t0), to_value<T>(momentum_decay), to_value<T>(group)};
+  self.maker().none(op::optim_set, at, args);
+}
+template <Handle T>
+void optim_set(const T& self, optim_set_options o, std::source_location at = std::source_location::current()) {
+  return optim_set(self, o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize, o.betas, o.eps, o.amsgrad, o.alpha, o.centered, o.lr_decay, o.rho, o.etas, o.step_sizes, o.lambd, o.t0, o.momentum_decay, o.group, at);
+}
+
+struct optim_add_param_group_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<double> lr{};
+  std::optional<double> momentum{};
+  std::optional<double> dampening{};
+  std::optional<double> weight_decay{};
+  std::optional<bool> nesterov{};
+  std::optional<bool> maximize{};
+  Floats betas{};
+  std::optional<double> eps{};
+  std::optional<bool> amsgrad{};
+  std::optional<double> alpha{};
+  std::optional<bool> centered{};
+  std::optional<double> lr_decay{};
+  std::optional<double> initial_accumulator_value{};
+  std::optional<double> rho{};
+  Floats etas{};
+  Floats step_sizes{};
+  std::optional<double> lambd{};
+  std::optional<double> t0{};
+  std::optional<double> momentum_decay{};
+};
+template <Handle T>
+void optim_add_param_group(const T& self, As<T, Tensors<T>> params, As<T, std::optional<double>> lr = {}, As<T, std::optional<double>> momentum = {}, As<T, std::optional<double>> dampening = {}, As<T, std::optional<double>> weight_decay = {}, As<T, std::optional<bool>> nesterov = {}, As<T, std::optional<bool>> maximize = {}, As<T, Floats> betas = {}, As<T, std::optional<double>> eps = {}, As<T, std::optional<bool>> amsgrad = {}, As<T, std::optional<double>> alpha = {}, As<T, std::optional<bool>> centered = {}, As<T, std::optional<double>> lr_decay = {}, As<T, std::optional<double>> initial_accumulator_value = {}, As<T, std::optional<double>> rho = {}, As<T, Floats> etas = {}, As<T, Floats> step_sizes = {}, As<T, std::optional<double>> lambd = {}, As<T, std::optional<double>> t0 = {}, As<T, std::optional<double>> momentum_decay = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(params), to_value<T>(lr), to_value<T>(momentum), to_value<T>(dampening), to_value<T>(weight_decay), to_value<T>(nesterov), to_value<T>(maximize), to_value<T>(betas), to_value<T>(eps), to_value<T>(amsgrad), to_value<T>(alpha), to_value<T>(centered), to_value<T>(lr_decay), to_value<T>(initial_accumulator_value), to_value<T>(rho), to_value<T>(etas), to_value<T>(step_sizes), to_value<T>(lambd), to_value<T>(t0), to_value<T>(momentum_decay)};
+  self.maker().none(op::optim_add_param_group, at, args);
+}
+template <Handle T>
+void optim_add_param_group(const T& self, Tensors<std::type_identity_t<T>> params, optim_add_param_group_options o, std::source_location at = std::source_location::current()) {
+  return optim_add_param_group(self, params, o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize, o.betas, o.eps, o.amsgrad, o.alpha, o.centered, o.lr_decay, o.initial_accumulator_value, o.rho, o.etas, o.step_sizes, o.lambd, o.t0, o.momentum_decay, at);
+}
+
+template <Handle T>
+std::vector<T> optim_state(const T& self, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self)};
+  return self.maker().list(op::optim_state, at, args);
+}
+
+template <Handle T>
+void optim_load_state(const T& self, As<T, Tensors<T>> state, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(state)};
+  self.maker().none(op::optim_load_state, at, args);
 }
 
 /// The operators as methods and symbols of a tensor type T, which derives from Methods<T>.

@@ -31,6 +31,7 @@ class Parser {
   Signature signature() {
     Signature s;
     s.name = word("an operator's name");
+    if (s.name == "optim" && eat(".")) s.name += "." + word("an operator's name");  // torch.optim's are one name each
     if (eat(".")) s.overload = word("an overload's name");
     expect("(");
     if (!eat(")")) {

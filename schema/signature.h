@@ -42,7 +42,7 @@ struct Result {
 
 /// sum(Tensor self, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor
 struct Signature {
-  std::string name, overload;  // "max.dim" is {"max", "dim"}
+  std::string name, overload;  // "max.dim" is {"max", "dim"}, "optim.SGD" is {"optim.SGD", ""}
   std::vector<Param> params;
   std::vector<Result> results;  // one unnamed for `-> Tensor`, several for `-> (Tensor values, Tensor indices)`, none for `-> ()`
   std::string full_name() const { return overload.empty() ? name : name + "." + overload; }

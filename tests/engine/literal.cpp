@@ -5,6 +5,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include "engine/apply.h"
+#include "engine/optimizer.h"
+
 namespace gradwire::engine {
 namespace {
 
@@ -67,6 +70,7 @@ class Reader {
     if (accept("None")) return Bound();
     size_t n = 1;
     while (n < text_.size() && std::isdigit(static_cast<unsigned char>(text_[n]))) ++n;
+    if (c == 'o' && text_.starts_with("o(")) return optimizer();
     if (std::string_view("fpib").find(c) != std::string_view::npos && n < text_.size() && text_[n] == '(')
       return draw(n);
     return Bound(number());
@@ -144,6 +148,13 @@ class Reader {
   }
   Bound add(Tensor t, char how) { return Bound(out_.tensors.emplace_back(Literals::Drawn{std::move(t), how}).tensor); }
 
+  Bound optimizer() {
+    text_.remove_prefix(1);
+    const Shape sizes(integers());
+    out_.ints.pop_back();
+    return add(sample_optimizer(cx_, sizes), 'o');
+  }
+
   Bound draw(size_t head) {
     const char how = text_[0];
     const int64_t below = head > 1 ? std::stoll(std::string(text_.substr(1, head - 1))) : 2;
@@ -211,6 +222,17 @@ class Reader {
 };
 
 }  // namespace
+
+Tensor sample_optimizer(Context& cx, std::span<const int64_t> shape) {
+  const Tensor p = cx.full(shape, 1, DType::float64);
+  set_grad(p, cx.full(shape, 0.5, DType::float64));
+  return optim_SGD(p, 0.1, 0.9);
+}
+
+Tensor copied(const Tensor& t) {
+  if (const Optimizer* o = optimizer_of(t)) return sample_optimizer(t.maker(), o->params()[0].shape());
+  return copy_of(t.maker(), t);
+}
 
 std::unique_ptr<Literals> parse_literals(Context& cx, std::string_view text) {
   auto out = std::make_unique<Literals>();

@@ -20,7 +20,7 @@ struct Literals {
   /// How a tensor came about: 'v' by its values, else the letter of its draw ("f", "p", "i", "b").
   struct Drawn {
     Tensor tensor;
-    char how;
+    char how;  // and "o": an optimiser
   };
   std::deque<Drawn> tensors;
   std::deque<std::string> texts;
@@ -30,6 +30,11 @@ struct Literals {
   Literals() = default;
   Literals(const Literals&) = delete;
 };
+
+/// What "o(2, 3)" stands for: optim.SGD with momentum over one tensor of this shape that has a gradient.
+Tensor sample_optimizer(Context&, std::span<const int64_t> shape);
+/// A copy of a sample's tensor; of an optimiser another such one.
+Tensor copied(const Tensor&);
 
 /// Drawn tensors have float64 values of magnitude 1/4 to 2, all different up to 57 elements, that every floating dtype
 /// holds exactly. Throws std::invalid_argument that quotes what it does not understand.

@@ -21,7 +21,7 @@ struct Store {
 };
 
 /// Tensors, lists of tensors and indexes by number; from kOwn on they are made of the call's own first tensor.
-inline constexpr int kRecipes = 63, kOwn = 58;
+inline constexpr int kRecipes = 64, kOwn = 59;
 Bound cook(Context&, int recipe, bool grad, const Tensor& own, Store&);
 
 /// All of them: negative, huge, not a number, of any kind and dtype, empty and long.

@@ -71,7 +71,7 @@ class Attack {
       Arguments a = sample;
       for (Tensor& t : a.tensors) {
         if (!t) continue;
-        t = copy_of(e_.cx, t);
+        t = copied(t);
         if (!grad || !is_floating(t.dtype())) continue;
         require_grad(t);
         if (writes(row)) t = t * 1;
@@ -214,7 +214,7 @@ TEST_CASE("Without the memory for a call it fails whole, and succeeds once there
           std::vector<Tensor> leaves;
           for (Tensor& t : a.tensors) {
             if (!t) continue;
-            t = copy_of(e.cx, t);
+            t = copied(t);
             if (!grad || !is_floating(t.dtype())) continue;
             require_grad(t);
             leaves.push_back(t);

@@ -169,7 +169,8 @@ TEST_CASE("Every dtype gives what float64 gives, within its precision, or an err
 
 TEST_CASE("Inputs stay as they are, and so do their versions", "[registry][A35]") {
   Engine e;
-  each_sample(e, [&](const OpRow&, const Arguments& sample) {
+  each_sample(e, [&](const OpRow& row, const Arguments& sample) {
+    if (row.sig.params.size() > 0 && row.sig.params[0].type == Type::optimizer) return;  // it is there to change
     std::vector<Tensor> before;
     for (const Tensor& t : sample.tensors) before.push_back(t ? copy_of(e.cx, t) : Tensor());
     if (refuses(e, sample)) return;
