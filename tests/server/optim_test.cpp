@@ -30,10 +30,10 @@ TEST_CASE("A program makes an optimiser, steps, changes its rate and steps again
     "fetch": ["w", "b", "opt", "w.grad"]})");
   CHECK(r.status == 200);
   INFO(r.body);
-  CHECK(r.body.find(R"("w":{"dtype":"float64","shape":[2],"data":[-1,-4])") != std::string::npos);
+  CHECK(r.body.find(R"("w":{"dtype":"float64","shape":[2],"data":[-1.0,-4.0])") != std::string::npos);
   CHECK(r.body.find(R"("b":{"dtype":"float64","shape":[1],"data":[1.25])") != std::string::npos);
   CHECK(r.body.find(R"("opt":{"dtype":"int64","shape":[],"data":2)") != std::string::npos);
-  CHECK(r.body.find(R"("w.grad":{"dtype":"float64","shape":[2],"data":[1,1])") != std::string::npos);
+  CHECK(r.body.find(R"("w.grad":{"dtype":"float64","shape":[2],"data":[1.0,1.0])") != std::string::npos);
 
   // What stands for it can be looked at and released like any entry; then it is gone.
   CHECK(peer.ask("GET", session + "/tensors/opt").body.find(R"("data":2)") != std::string::npos);
@@ -61,13 +61,13 @@ TEST_CASE("A stored program finds the session's optimiser at each run", "[http][
     "fetch": ["w"], "release": ["y", "loss"]})")
               .status < 300);
   const std::string feeds = R"({"inputs": {"x": {"dtype": "float64", "data": [2]}}})";
-  CHECK(peer.ask("POST", session + "/programs/train/run", feeds).body.find(R"("data":[-1])") != std::string::npos);
-  CHECK(peer.ask("POST", session + "/programs/train/run", feeds).body.find(R"("data":[-2])") != std::string::npos);
+  CHECK(peer.ask("POST", session + "/programs/train/run", feeds).body.find(R"("data":[-1.0])") != std::string::npos);
+  CHECK(peer.ask("POST", session + "/programs/train/run", feeds).body.find(R"("data":[-2.0])") != std::string::npos);
   // Another optimiser under the same name.
   REQUIRE(peer.ask("POST", session + "/run", R"({
     "ops": [{"op": "optim.SGD", "in": ["w"], "attrs": {"lr": 5}, "out": "opt"}]})")
               .status == 200);
-  CHECK(peer.ask("POST", session + "/programs/train/run", feeds).body.find(R"("data":[-12])") != std::string::npos);
+  CHECK(peer.ask("POST", session + "/programs/train/run", feeds).body.find(R"("data":[-12.0])") != std::string::npos);
 }
 
 TEST_CASE("Optimisers and tensors are not taken for each other", "[http][F13]") {
@@ -110,7 +110,7 @@ TEST_CASE("State is saved and loaded by name", "[http][F14]") {
     "fetch": ["w", "options", "count", "buffer"]})");
   INFO(r.body);
   CHECK(r.status == 200);
-  CHECK(r.body.find(R"("data":[-1])") != std::string::npos);  // 1 - .5 - .75 - .75
-  CHECK(r.body.find(R"("data":[1,0.5,0.5,0,0,0,0])") != std::string::npos);
-  CHECK(r.body.find(R"("count":{"dtype":"float64","shape":[1],"data":[1])") != std::string::npos);
+  CHECK(r.body.find(R"("data":[-1.0])") != std::string::npos);  // 1 - .5 - .75 - .75
+  CHECK(r.body.find(R"("data":[1.0,0.5,0.5,0.0,0.0,0.0,0.0])") != std::string::npos);
+  CHECK(r.body.find(R"("count":{"dtype":"float64","shape":[1],"data":[1.0])") != std::string::npos);
 }
