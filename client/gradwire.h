@@ -10,6 +10,7 @@
 #include "client/client.h"           // connect, Client
 #include "client/datasets/loader.h"  // TensorDataset, DistributedSampler, DataLoader
 #include "client/errors.h"           // a class for each code
+#include "client/optim/optim.h"      // optim::SGD and the like, schedules of rates
 #include "client/session.h"          // Session
 #include "client/tensor.h"           // Tensor, its functions and operators, no_grad
 

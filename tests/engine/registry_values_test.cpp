@@ -11,9 +11,14 @@ using namespace gradwire::engine;
 
 namespace {
 
+bool of_optimizer(const OpRow& row) { return row.params > 0 && row.sig.params[0].type == Type::optimizer; }
+
 std::vector<Tensor> run(Engine& e, const Arguments& a) {
   e.cx.generator = {7, 0};
-  return flat(a.run(e.cx));
+  if (!of_optimizer(*a.row)) return flat(a.run(e.cx));
+  Arguments fresh = a;  // a call changes its optimiser
+  fresh.tensors[0] = copied(a.tensors[0]);
+  return flat(fresh.run(e.cx));
 }
 
 template <class F> void each_sample(Engine& e, F f) {
@@ -102,7 +107,7 @@ TEST_CASE("Contiguous, transposed and sliced inputs give the same values", "[reg
 TEST_CASE("An expanded input gives what its copy gives, and the expanded input stays", "[registry][A19][B1]") {
   Engine e;
   each_sample(e, [&](const OpRow& row, const Arguments& sample) {
-    if (row.def->by_strides || refuses(e, sample)) return;
+    if (row.def->by_strides || of_optimizer(row) || refuses(e, sample)) return;
     for (size_t i = 0; i < sample.tensors.size(); ++i) {
       const Tensor& t = sample.tensors[i];
       for (int d = 0; t.numel() > 0 && d < t.ndim(); ++d) {
@@ -169,8 +174,7 @@ TEST_CASE("Every dtype gives what float64 gives, within its precision, or an err
 
 TEST_CASE("Inputs stay as they are, and so do their versions", "[registry][A35]") {
   Engine e;
-  each_sample(e, [&](const OpRow& row, const Arguments& sample) {
-    if (row.sig.params.size() > 0 && row.sig.params[0].type == Type::optimizer) return;  // it is there to change
+  each_sample(e, [&](const OpRow&, const Arguments& sample) {
     std::vector<Tensor> before;
     for (const Tensor& t : sample.tensors) before.push_back(t ? copy_of(e.cx, t) : Tensor());
     if (refuses(e, sample)) return;
