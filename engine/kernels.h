@@ -103,10 +103,12 @@ struct WholeParams {
 
 /// conv_*: one sum of products T over x [N, C, i...], w [O, C / groups, k...] and g [N, O, o...], with up to three
 /// spatial dims, T = sum of x[n, c, o * stride - padding + k * dilation] * w[o', c', k] * g[n, o', o]; each kernel
-/// gives T's derivative by its result. All contiguous, float32 or float64.
+/// gives T's derivative by its result. All contiguous, float32 or float64. out[1] is scratch, uint8 of as many bytes as
+/// conv_scratch says. float32 on the CPU may depend on the number of threads in its last bits.
 struct ConvParams {
   int64_t stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1}, groups = 1;
 };
+enum class ConvPass : uint8_t { forward, input, weight };
 
 /// max_pool: windows over up to three spatial dims of [N, C, i...]; what lies outside is never the largest.
 struct PoolParams {
@@ -158,5 +160,13 @@ namespace cuda {
 GW_KERNELS(GW_DECLARE)
 }
 #undef GW_DECLARE
+
+// What a convolution works in, beside the views of its launch; their data is not looked at.
+namespace cpu {
+int64_t conv_scratch(ConvPass, const Launch&);
+}
+namespace cuda {
+int64_t conv_scratch(ConvPass, const Launch&);
+}
 
 }  // namespace gradwire::engine
