@@ -115,6 +115,14 @@ struct PoolParams {
   int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
 };
 
+/// channel_*: tensors [N, C, ...], contiguous, float32 or float64, of one shape and dtype; numbers by channel are
+/// float64 [C] or rows of [.., C], contiguous. N and what follows C are not empty.
+struct ChannelParams {
+  static constexpr int kPairs = 6;
+  double eps = 0;
+  int pairs[kPairs][2] = {}, count = 0;
+};
+
 #define GW_KERNELS(X)                                                                                                  \
   X(convert)       /* out = in, in out's dtype; same shape. Float to integer truncates toward 0; what does not fit     \
                       wraps modulo 2^bits, NaN and infinities give 0. Anything to bool: != 0. */                       \
@@ -147,10 +155,17 @@ struct PoolParams {
   X(conv_weight)   /* ConvParams; out = w; in = g, x */                                                                \
   X(max_pool)      /* PoolParams; out = values, int64 places in the plane (of equals the first; NaN is largest), both  \
                       [N, C, o...]; in [N, C, i...]; all contiguous; floats */                                         \
-  X(uniform)       /* RandomParams; out contiguous, floating */                                                        \
-  X(normal)        /* RandomParams; out contiguous, floating */                                                        \
-  X(whole)         /* WholeParams; out contiguous, any dtype */                                                        \
-  X(permutation)   /* RandomParams; out[0] int64 [n], out[1] int64 [4n] to work in, contiguous */
+  X(channel_moments) /* ChannelParams; out[0][t] = the means of up to three tensors, in[t]; out[1][p] = the mean of    \
+                        (a - mean a) (b - mean b), for the tensors a and b of pair p */                                \
+  X(channel_mix)     /* out = in[0][0] + in[0][1] * in[1] + ..., with up to three tensors and in[0] numbers */         \
+  X(channel_norm)    /* ChannelParams; out = (x - mean) / sqrt(var + eps) * weight + bias, mean, var (biased);         \
+                        in = x, weight, bias */                                                                        \
+  X(channel_norm_backward) /* ChannelParams; out = the gradient of channel_norm's result for x, and [2, C] those for   \
+                              weight and bias; in = grad, x, weight */                                                 \
+  X(uniform)               /* RandomParams; out contiguous, floating */                                                \
+  X(normal)                /* RandomParams; out contiguous, floating */                                                \
+  X(whole)                 /* WholeParams; out contiguous, any dtype */                                                \
+  X(permutation)           /* RandomParams; out[0] int64 [n], out[1] int64 [4n] to work in, contiguous */
 
 #define GW_DECLARE(name) void name(const Launch&);
 namespace cpu {
