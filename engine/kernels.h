@@ -103,10 +103,12 @@ struct WholeParams {
 
 /// conv_*: one sum of products T over x [N, C, i...], w [O, C / groups, k...] and g [N, O, o...], with up to three
 /// spatial dims, T = sum of x[n, c, o * stride - padding + k * dilation] * w[o', c', k] * g[n, o', o]; each kernel
-/// gives T's derivative by its result. All contiguous, float32 or float64.
+/// gives T's derivative by its result. All contiguous, float32 or float64. out[1] is scratch, uint8 of as many bytes as
+/// conv_scratch says. float32 on the CPU may depend on the number of threads in its last bits.
 struct ConvParams {
   int64_t stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1}, groups = 1;
 };
+enum class ConvPass : uint8_t { forward, input, weight };
 
 /// max_pool: windows over up to three spatial dims of [N, C, i...]; what lies outside is never the largest.
 struct PoolParams {
@@ -124,6 +126,14 @@ struct OptimParams {
   double shrink = 1;          // p is multiplied by this first
   double weight_decay = 0, momentum = 0, dampening = 0, beta1 = 0, beta2 = 0, eps = 0, correction = 1;
   double eta_minus = 0, eta_plus = 0, least = 0, most = 0, mu = 0;
+};
+
+/// channel_*: tensors [N, C, ...], contiguous, float32 or float64, of one shape and dtype; numbers by channel are
+/// float64 [C] or rows of [.., C], contiguous. N and what follows C are not empty.
+struct ChannelParams {
+  static constexpr int kPairs = 6;
+  double eps = 0;
+  int pairs[kPairs][2] = {}, count = 0;
 };
 
 #define GW_KERNELS(X)                                                                                                  \
@@ -158,12 +168,19 @@ struct OptimParams {
   X(conv_weight)   /* ConvParams; out = w; in = g, x */                                                                \
   X(max_pool)      /* PoolParams; out = values, int64 places in the plane (of equals the first; NaN is largest), both  \
                       [N, C, o...]; in [N, C, i...]; all contiguous; floats */                                         \
-  X(uniform)       /* RandomParams; out contiguous, floating */                                                        \
-  X(normal)        /* RandomParams; out contiguous, floating */                                                        \
-  X(whole)         /* WholeParams; out contiguous, any dtype */                                                        \
-  X(permutation)   /* RandomParams; out[0] int64 [n], out[1] int64 [4n] to work in, contiguous */                      \
-  X(optimize)      /* OptimParams; out = p, then up to three that are kept (no data where there is none); in = g; all  \
-                      floats of one dtype and shape, contiguous, apart from each other */
+  X(channel_moments) /* ChannelParams; out[0][t] = the means of up to three tensors, in[t]; out[1][p] = the mean of    \
+                        (a - mean a) (b - mean b), for the tensors a and b of pair p */                                \
+  X(channel_mix)     /* out = in[0][0] + in[0][1] * in[1] + ..., with up to three tensors and in[0] numbers */         \
+  X(channel_norm)    /* ChannelParams; out = (x - mean) / sqrt(var + eps) * weight + bias, mean, var (biased);         \
+                        in = x, weight, bias */                                                                        \
+  X(channel_norm_backward) /* ChannelParams; out = the gradient of channel_norm's result for x, and [2, C] those for   \
+                              weight and bias; in = grad, x, weight */                                                 \
+  X(uniform)               /* RandomParams; out contiguous, floating */                                                \
+  X(normal)                /* RandomParams; out contiguous, floating */                                                \
+  X(whole)                 /* WholeParams; out contiguous, any dtype */                                                \
+  X(permutation)           /* RandomParams; out[0] int64 [n], out[1] int64 [4n] to work in, contiguous */              \
+  X(optimize) /* OptimParams; out = p, then up to three that are kept (no data where there is none); in = g; all       \
+                 floats of one dtype and shape, contiguous, apart from each other */
 
 #define GW_DECLARE(name) void name(const Launch&);
 namespace cpu {
@@ -173,5 +190,13 @@ namespace cuda {
 GW_KERNELS(GW_DECLARE)
 }
 #undef GW_DECLARE
+
+// What a convolution works in, beside the views of its launch; their data is not looked at.
+namespace cpu {
+int64_t conv_scratch(ConvPass, const Launch&);
+}
+namespace cuda {
+int64_t conv_scratch(ConvPass, const Launch&);
+}
 
 }  // namespace gradwire::engine

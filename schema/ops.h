@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 11406599572785623004ull;
-inline constexpr int kOperators = 453;
+inline constexpr uint64_t kCatalogueHash = 15204358431970919194ull;
+inline constexpr int kOperators = 457;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -465,6 +465,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "optim.add_param_group",
     "optim.state",
     "optim.load_state",
+    "channel_moments",
+    "channel_mix",
+    "channel_norm",
+    "channel_norm_backward",
 };
 
 /// The catalogue indices.
@@ -922,6 +926,10 @@ inline constexpr uint16_t optim_set = 449;
 inline constexpr uint16_t optim_add_param_group = 450;
 inline constexpr uint16_t optim_state = 451;
 inline constexpr uint16_t optim_load_state = 452;
+inline constexpr uint16_t channel_moments = 453;
+inline constexpr uint16_t channel_mix = 454;
+inline constexpr uint16_t channel_norm = 455;
+inline constexpr uint16_t channel_norm_backward = 456;
 }  // namespace op
 
 template <Handle T>
@@ -6197,6 +6205,72 @@ template <Handle T>
 void optim_load_state(const T& self, As<T, Tensors<T>> state, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(state)};
   self.maker().none(op::optim_load_state, at, args);
+}
+
+template <class T>
+struct channel_moments_options {
+  [[no_unique_address]] Named named_{};
+  T b{};
+  T c{};
+  Dims pairs{};
+};
+template <Handle T>
+std::array<T, 2> channel_moments(const T& a, As<T, const T&> b = {}, As<T, const T&> c = {}, As<T, Ints> pairs = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(a), to_value<T>(b), to_value<T>(c), to_value<T>(pairs)};
+  return a.maker().template several<2>(op::channel_moments, at, args);
+}
+template <Handle T>
+std::array<T, 2> channel_moments(const T& a, channel_moments_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_moments(a, o.b, o.c, o.pairs, at);
+}
+
+template <class T>
+struct channel_mix_options {
+  [[no_unique_address]] Named named_{};
+  T b{};
+  T c{};
+};
+template <Handle T>
+T channel_mix(const T& factors, As<T, const T&> a, As<T, const T&> b = {}, As<T, const T&> c = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(factors), to_value<T>(a), to_value<T>(b), to_value<T>(c)};
+  return factors.maker().one(op::channel_mix, at, args);
+}
+template <Handle T>
+T channel_mix(const T& factors, const std::type_identity_t<T>& a, channel_mix_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_mix(factors, a, o.b, o.c, at);
+}
+
+template <class T>
+struct channel_norm_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  T bias{};
+  double eps = 1e-05;
+};
+template <Handle T>
+std::array<T, 3> channel_norm(const T& input, As<T, const T&> weight = {}, As<T, const T&> bias = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(eps)};
+  return input.maker().template several<3>(op::channel_norm, at, args);
+}
+template <Handle T>
+std::array<T, 3> channel_norm(const T& input, channel_norm_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_norm(input, o.weight, o.bias, o.eps, at);
+}
+
+template <class T>
+struct channel_norm_backward_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  double eps = 1e-05;
+};
+template <Handle T>
+std::array<T, 2> channel_norm_backward(const T& grad, As<T, const T&> input, As<T, const T&> weight = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input), to_value<T>(weight), to_value<T>(eps)};
+  return grad.maker().template several<2>(op::channel_norm_backward, at, args);
+}
+template <Handle T>
+std::array<T, 2> channel_norm_backward(const T& grad, const std::type_identity_t<T>& input, channel_norm_backward_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_norm_backward(grad, input, o.weight, o.eps, at);
 }
 
 /// The operators as methods and symbols of a tensor type T, which derives from Methods<T>.

@@ -1,27 +1,17 @@
 // Convolutions as products of matrices: the windows of x side by side are the columns of one.
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <new>
 
 #include "engine/cpu/dispatch.h"
 #include "engine/cpu/gemm.h"
+#include "engine/cpu/onednn.h"
 #include "engine/kernels.h"
-#include "schema/error.h"
 
 namespace gradwire::engine::cpu {
 namespace {
 
 constexpr int64_t kColumns = int64_t{1} << 19;  // elements of a block of windows: it stays in the last cache
 constexpr int64_t kThreaded = int64_t{1} << 15;
-
-template <class T> std::unique_ptr<T[]> room(int64_t n) {
-  std::unique_ptr<T[]> p(new (std::nothrow) T[static_cast<size_t>(n)]);
-  if (!p)
-    throw Error(Code::memory_limit,
-                "out of memory: tried to allocate " + std::to_string(static_cast<size_t>(n) * sizeof(T)) + " bytes");
-  return p;
-}
 
 /// Sizes, with spatial dims that are not there as 1 in front.
 struct Sizes {
@@ -152,28 +142,32 @@ template <class T, class F> void side_by_side(const Sizes& s, const Block& b, in
   }
 }
 
+/// Columns of the largest block.
+int64_t widest(const Sizes& s) {
+  int64_t most = 0;
+  each_block(s, [&](const Block& b) { most = std::max(most, b.count); });
+  return most;
+}
+
 template <class T> struct Conv {
   const Sizes s;
-  std::unique_ptr<T[]> columns, buffer;
-  explicit Conv(const Sizes& sizes) : s(sizes) {
-    int64_t most = 0;
-    each_block(s, [&](const Block& b) { most = std::max(most, b.count); });
-    columns = room<T>(most * s.window), buffer = room<T>(most * s.group_out);
-  }
+  T *columns, *buffer;  // widest(s) of windows, and of g's columns
+  Conv(const Sizes& sizes, void* scratch)
+      : s(sizes), columns(static_cast<T*>(scratch)), buffer(columns + widest(s) * s.window) {}
 
   /// The windows of a block, ready for a product.
   Part<const T> windows(const Block& b, int64_t group, const T* x) {
-    Part<const T> part(s, b, x, s.channels, group * s.group_in, s.places, columns.get());
-    if (s.plain() && part.at != columns.get()) return part;
-    gather(s, b, group, x, columns.get());
-    part.at = columns.get(), part.ld = b.count;
+    Part<const T> part(s, b, x, s.channels, group * s.group_in, s.places, columns);
+    if (s.plain() && part.at != columns) return part;
+    gather(s, b, group, x, columns);
+    part.at = columns, part.ld = b.count;
     return part;
   }
   /// g's columns of a block.
   Part<const T> results(const Block& b, int64_t group, const T* g) {
-    const Part<const T> part(s, b, g, s.results, group * s.group_out, s.places, buffer.get());
-    if (part.at == buffer.get()) {
-      side_by_side(s, b, group * s.group_out, buffer.get(),
+    const Part<const T> part(s, b, g, s.results, group * s.group_out, s.places, buffer);
+    if (part.at == buffer) {
+      side_by_side(s, b, group * s.group_out, buffer,
                    [&](int64_t from, T* to) { std::copy_n(g + from, s.places, to); });
     }
     return part;
@@ -183,11 +177,11 @@ template <class T> struct Conv {
     each_block(s, [&](const Block& b) {
       for (int64_t group = 0; group < s.groups; ++group) {
         const Part<const T> from = windows(b, group, x);
-        const Part<T> to(s, b, g, s.results, group * s.group_out, s.places, buffer.get());
+        const Part<T> to(s, b, g, s.results, group * s.group_out, s.places, buffer);
         gemm(false, false, s.group_out, b.count, s.window, w + group * s.group_out * s.window, s.window, from.at,
              from.ld, T(0), to.at, to.ld);
-        if (to.at == buffer.get()) {
-          side_by_side(s, b, group * s.group_out, buffer.get(),
+        if (to.at == buffer) {
+          side_by_side(s, b, group * s.group_out, buffer,
                        [&](int64_t at, const T* from_buffer) { std::copy_n(from_buffer, s.places, g + at); });
         }
       }
@@ -200,8 +194,8 @@ template <class T> struct Conv {
       for (int64_t group = 0; group < s.groups; ++group) {
         const Part<const T> from = results(b, group, g);
         gemm(true, false, s.window, b.count, s.group_out, w + group * s.group_out * s.window, s.window, from.at,
-             from.ld, T(0), columns.get(), b.count);
-        scatter(s, b, group, columns.get(), x);
+             from.ld, T(0), columns, b.count);
+        scatter(s, b, group, columns, x);
       }
     });
   }
@@ -219,43 +213,44 @@ template <class T> struct Conv {
   }
 };
 
-/// Nothing to sum: the result is zeros.
-bool nothing(const Sizes& s, const View& out) {
-  if (s.images > 0 && s.places > 0 && s.window > 0 && s.group_out > 0 && out.numel() > 0) return false;
-  std::memset(out.data, 0, static_cast<size_t>(out.numel() * size_of(out.dtype)));
-  return true;
+Sizes sizes_of(ConvPass pass, const Launch& l) {
+  const auto& p = *static_cast<const ConvParams*>(l.params);
+  if (pass == ConvPass::forward) return {l.in[0], l.in[1], l.out[0], p};
+  if (pass == ConvPass::input) return {l.out[0], l.in[1], l.in[0], p};
+  return {l.in[1], l.out[0], l.in[0], p};
+}
+
+bool empty(const Sizes& s) { return s.images == 0 || s.places == 0 || s.window == 0 || s.group_out == 0; }
+
+template <class T> void compute(ConvPass pass, const Sizes& s, const Launch& l) {
+  Conv<T> c(s, l.out[1].data);
+  const auto *a = static_cast<const T*>(l.in[0].data), *b = static_cast<const T*>(l.in[1].data);
+  auto* out = static_cast<T*>(l.out[0].data);
+  if (pass == ConvPass::forward) c.forward(a, b, out);
+  if (pass == ConvPass::input) c.input(a, b, out);
+  if (pass == ConvPass::weight) c.weight(a, b, out);
+}
+
+void run(ConvPass pass, const Launch& l) {
+  const Sizes s = sizes_of(pass, l);
+  if (empty(s)) {  // nothing to sum
+    std::memset(l.out[0].data, 0, static_cast<size_t>(l.out[0].numel() * size_of(l.out[0].dtype)));
+  } else if (!run_onednn(pass, l)) {
+    l.out[0].dtype == DType::float64 ? compute<double>(pass, s, l) : compute<float>(pass, s, l);
+  }
 }
 
 }  // namespace
 
-void conv_forward(const Launch& l) {
-  const Sizes s(l.in[0], l.in[1], l.out[0], *static_cast<const ConvParams*>(l.params));
-  if (nothing(s, l.out[0])) return;
-  const auto run = [&]<class T>(T) {
-    Conv<T>(s).forward(static_cast<const T*>(l.in[0].data), static_cast<const T*>(l.in[1].data),
-                       static_cast<T*>(l.out[0].data));
-  };
-  l.out[0].dtype == DType::float64 ? run(double()) : run(float());
+int64_t conv_scratch(ConvPass pass, const Launch& l) {
+  const Sizes s = sizes_of(pass, l);
+  if (empty(s)) return 0;
+  if (const int64_t bytes = onednn_scratch(pass, l); bytes >= 0) return bytes;
+  return widest(s) * (s.window + s.group_out) * size_of(l.out[0].dtype);
 }
 
-void conv_input(const Launch& l) {
-  const Sizes s(l.out[0], l.in[1], l.in[0], *static_cast<const ConvParams*>(l.params));
-  if (nothing(s, l.out[0])) return;
-  const auto run = [&]<class T>(T) {
-    Conv<T>(s).input(static_cast<const T*>(l.in[0].data), static_cast<const T*>(l.in[1].data),
-                     static_cast<T*>(l.out[0].data));
-  };
-  l.out[0].dtype == DType::float64 ? run(double()) : run(float());
-}
-
-void conv_weight(const Launch& l) {
-  const Sizes s(l.in[1], l.out[0], l.in[0], *static_cast<const ConvParams*>(l.params));
-  if (nothing(s, l.out[0])) return;
-  const auto run = [&]<class T>(T) {
-    Conv<T>(s).weight(static_cast<const T*>(l.in[0].data), static_cast<const T*>(l.in[1].data),
-                      static_cast<T*>(l.out[0].data));
-  };
-  l.out[0].dtype == DType::float64 ? run(double()) : run(float());
-}
+void conv_forward(const Launch& l) { run(ConvPass::forward, l); }
+void conv_input(const Launch& l) { run(ConvPass::input, l); }
+void conv_weight(const Launch& l) { run(ConvPass::weight, l); }
 
 }  // namespace gradwire::engine::cpu

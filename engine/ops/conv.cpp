@@ -112,12 +112,26 @@ void check_types(const Tensor& a, const Tensor& b) {
 
 DType computed(DType t) { return t == DType::float64 ? t : DType::float32; }
 
+int64_t scratch_of(const Context& cx, ConvPass pass, const Launch& l) {
+#if GRADWIRE_CUDA
+  if (!cx.on_cpu) return cuda::conv_scratch(pass, l);
+#endif
+  (void)cx;
+  return cpu::conv_scratch(pass, l);
+}
+
 /// out = kernel(a, b), in the dtype of a.
-Tensor run(const Call& c, const Kernel& kernel, std::span<const int64_t> shape, const Tensor& a, const Tensor& b,
+Tensor run(const Call& c, ConvPass pass, std::span<const int64_t> shape, const Tensor& a, const Tensor& b,
            const ConvParams& p) {
+  static constexpr Kernel kKernels[] = {GW_KERNEL(conv_forward), GW_KERNEL(conv_input), GW_KERNEL(conv_weight)};
   const DType t = a.dtype(), in = computed(t);
   const Tensor x = c.cx.contiguous(a, in), y = c.cx.contiguous(b, in), out = c.cx.empty(shape, in);
-  if (out.numel() > 0) launch(c.cx, kernel, {out.view()}, {x.view(), y.view()}, &p);
+  if (out.numel() > 0) {
+    const View outs[] = {out.view()}, ins[] = {x.view(), y.view()};
+    const int64_t bytes[] = {scratch_of(c.cx, pass, {.out = outs, .in = ins, .params = &p})};
+    const Tensor scratch = c.cx.empty(bytes, DType::uint8);
+    launch(c.cx, kKernels[static_cast<int>(pass)], {out.view(), scratch.view()}, {x.view(), y.view()}, &p);
+  }
   return c.cx.contiguous(out, t);
 }
 
@@ -240,7 +254,7 @@ constexpr OpDef kRows[] = {
           const Tensor &x = c.tensor(0), &w = c.tensor(1);
           check_types(x, w);
           const ConvParams p = tail(c, 2);
-          return run(c, GW_KERNEL(conv_forward), result_shape(x.shape(), w.shape(), p), x, w, p);
+          return run(c, ConvPass::forward, result_shape(x.shape(), w.shape(), p), x, w, p);
         },
         .saves = {in(0).when(1), in(1).when(0)},
         .vjp = [](const Vjp& g) -> Grads {
@@ -268,7 +282,7 @@ constexpr OpDef kRows[] = {
           checked_numel(c.ints(2));
           const ConvParams p = tail(c, 3);
           check_grad("conv_input", g.shape(), result_shape(c.ints(2), w.shape(), p));
-          return run(c, GW_KERNEL(conv_input), c.ints(2), g, w, p);
+          return run(c, ConvPass::input, c.ints(2), g, w, p);
         },
         .saves = {in(0).when(1), in(1).when(0)},
         .vjp = [](const Vjp& g) -> Grads {
@@ -294,7 +308,7 @@ constexpr OpDef kRows[] = {
           checked_numel(c.ints(2));
           const ConvParams p = tail(c, 3);
           check_grad("conv_weight", g.shape(), result_shape(x.shape(), c.ints(2), p));
-          return run(c, GW_KERNEL(conv_weight), c.ints(2), g, x, p);
+          return run(c, ConvPass::weight, c.ints(2), g, x, p);
         },
         .saves = {in(0).when(1), in(1).when(0)},
         .vjp = [](const Vjp& g) -> Grads {

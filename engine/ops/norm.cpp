@@ -13,28 +13,6 @@ Tensor optional(const Call& c, int i) { return c.has(i) ? c.tensor(i) : Tensor()
 // Halves are normalised in float32.
 DType wide(DType t) { return t == DType::float64 ? t : DType::float32; }
 
-// (x - mean) / sqrt(var + eps), with the mean and the (biased) variance over `dims`.
-struct Moments {
-  Tensor centred, mean, var;
-  Moments(const Tensor& x, const Shape& dims) : mean(gradwire::mean(x, dims, true)) {
-    centred = x - mean;
-    var = gradwire::mean(centred * centred, dims, true);
-  }
-};
-
-// A channel's values, lined up with dim 1 of x.
-Tensor along_channels(const Tensor& t, const Tensor& x, DType dtype) {
-  Shape s(x.shape().size(), 1);
-  s[1] = t.numel();
-  return reshape(cast(t, dtype), s);
-}
-
-Tensor scaled(Tensor y, const Tensor& weight, const Tensor& bias, const Tensor& x) {
-  if (weight) y = y * along_channels(weight, x, y.dtype());
-  if (bias) y = y + along_channels(bias, x, y.dtype());
-  return y;
-}
-
 void check_channels(const Tensor& t, const char* name, int64_t channels) {
   if (t && t.numel() != channels) {
     throw Error(Code::shape_mismatch, std::string(name) + " should contain " + std::to_string(channels) +
@@ -50,13 +28,19 @@ void update(Context& cx, const Tensor& running, const Tensor& now, double moment
   add_(running, reshape(cast(detach(now), running.dtype()), Ints(running.shape())), {.alpha = momentum});
 }
 
+constexpr DType kNumbers = DType::float64;  // of what there is one number a channel
+
 // Normalised by moments that were given, one a channel.
 Tensor by_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
                   double eps) {
-  const DType in = wide(x.dtype());
-  const Tensor centred = cast(x, in) - along_channels(mean, x, in);
-  return cast(scaled(centred * rsqrt(along_channels(var, x, in) + eps), weight, bias, x), x.dtype());
+  Tensor factor = rsqrt(reshape(cast(var, kNumbers), {-1}) + eps);
+  if (weight) factor = factor * reshape(cast(weight, kNumbers), {-1});
+  Tensor constant = -(reshape(cast(mean, kNumbers), {-1}) * factor);
+  if (bias) constant = constant + reshape(cast(bias, kNumbers), {-1});
+  return channel_mix(stack({constant, factor}, 0), x);
 }
+
+Tensor flat(const Tensor& t) { return t ? reshape(t, {-1}) : t; }
 
 Results batch(const Call& c) {
   const Tensor& x = c.tensor(0);
@@ -79,21 +63,18 @@ Results batch(const Call& c) {
       throw Error(Code::bad_argument, "Expected running_mean and running_var to be defined when training=False");
     return by_running(x, running_mean, running_var, weight, bias, eps);
   }
-  Shape dims;
   int64_t n = 1;
-  for (int d = 0; d < x.ndim(); ++d) {
-    if (d != 1) dims.push_back(d), n *= x.size(d);
-  }
+  for (int d = 0; d < x.ndim(); ++d) n *= d == 1 ? 1 : x.size(d);
   if (n == 1) {
     throw Error(Code::shape_mismatch,
                 "Expected more than 1 value per channel when training, got input size torch.Size(" +
                     to_string(x.shape()) + ")");
   }
-  const Moments m(cast(x, wide(x.dtype())), dims);
-  update(c.cx, running_mean, m.mean, momentum);
+  const auto [y, mean, var] = channel_norm(x, flat(weight), flat(bias), eps);
+  update(c.cx, running_mean, mean, momentum);
   if (running_var)
-    update(c.cx, running_var, detach(m.var) * (static_cast<double>(n) / static_cast<double>(n - 1)), momentum);
-  return cast(scaled(m.centred * rsqrt(m.var + eps), weight, bias, x), x.dtype());
+    update(c.cx, running_var, detach(var) * (static_cast<double>(n) / static_cast<double>(n - 1)), momentum);
+  return y;
 }
 
 Results layer(const Call& c) {
@@ -120,11 +101,12 @@ Results layer(const Call& c) {
     throw Error(Code::shape_mismatch, "Given normalized_shape=" + to_string(shape) + ", expected input with shape [" +
                                           sizes + "], but got input of size" + to_string(x.shape()));
   }
-  Shape dims;
-  for (size_t d = all - n; d < all; ++d) dims.push_back(static_cast<int64_t>(d));
+  // Each row is a channel of one image.
+  int64_t rows = 1;
+  for (size_t d = 0; d < all - n; ++d) rows *= x.size(static_cast<int>(d));
+  const int64_t row = rows == 0 ? 0 : x.numel() / rows;
   const Tensor w = cast(x, wide(x.dtype()));
-  const Moments m(w, dims);
-  Tensor y = m.centred * rsqrt(m.var + c.scalar(4).real());
+  Tensor y = reshape(channel_norm(reshape(w, {1, rows, row}), {}, {}, c.scalar(4).real())[0], Ints(x.shape()));
   if (weight) y = y * cast(weight, y.dtype());
   if (bias) y = y + cast(bias, y.dtype());
   return cast(y, x.dtype());
@@ -132,11 +114,15 @@ Results layer(const Call& c) {
 
 // Groups of channels, normalised one by one for each image.
 Tensor grouped(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
-  const int64_t batch = x.size(0), rest = x.numel() == 0 ? 0 : x.numel() / batch / groups;
-  const Tensor w = reshape(cast(x, wide(x.dtype())), {batch, groups, rest});
-  const Moments m(w, Shape{2});
-  const Tensor y = reshape(m.centred * rsqrt(m.var + eps), Ints(x.shape()));
-  return cast(scaled(y, weight, bias, x), x.dtype());
+  const int64_t batch = x.size(0), all = batch * groups, rest = all == 0 ? 0 : x.numel() / all;
+  const Tensor w = cast(x, wide(x.dtype()));
+  const Tensor y = reshape(channel_norm(reshape(w, {1, all, rest}), {}, {}, eps)[0], Ints(x.shape()));
+  if (!weight && !bias) return cast(y, x.dtype());
+  const int64_t channels[] = {x.size(1)};
+  const auto or_else = [&](const Tensor& t, double v) {
+    return t ? cast(flat(t), kNumbers) : x.maker().full(channels, v, kNumbers);
+  };
+  return cast(channel_mix(stack({or_else(bias, 0), or_else(weight, 1)}, 0), y), x.dtype());
 }
 
 Results group(const Call& c) {
@@ -189,10 +175,17 @@ Results instance(const Call& c) {
                                           to_string(x.shape()) + ")");
   }
   if (running_mean || running_var) {
-    const Moments m(reshape(cast(x, wide(x.dtype())), {x.size(0), channels, places}), Shape{2});
+    const Shape rows{1, x.size(0) * channels, places}, by_image{x.size(0), channels};
+    const auto [mean_of, var_of] = [&] {
+      const GradMode off(c.cx, false);
+      static constexpr int64_t kItself[] = {0, 0};
+      const auto [m, v] =
+          channel_moments(reshape(detach(x), Ints(rows)), {}, {}, Ints(std::span<const int64_t>(kItself)));
+      return std::pair(mean(reshape(m, Ints(by_image)), {0}), mean(reshape(v, Ints(by_image)), {0}));
+    }();
     const double unbiased = static_cast<double>(places) / static_cast<double>(places - 1);
-    update(c.cx, running_mean, mean(detach(m.mean), {0}), c.scalar(6).real());
-    update(c.cx, running_var, mean(detach(m.var), {0}) * unbiased, c.scalar(6).real());
+    update(c.cx, running_mean, mean_of, c.scalar(6).real());
+    update(c.cx, running_var, var_of * unbiased, c.scalar(6).real());
   }
   return grouped(x, channels, weight, bias, eps);
 }

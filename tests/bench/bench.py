@@ -66,6 +66,24 @@ OPERATORS = (
     ("einsum/chain", "einsum_chain", "bn,anm,bm->ba, b 512, the others 64, float32"),
 )
 
+# The convolutions of a ResNet-18, batch 8: name, then IN OUT KERNEL STRIDE PADDING SIZE.
+CONVOLUTIONS = (
+    ("stem", "3 64 7 2 3 224"),
+    ("l1", "64 64 3 1 1 56"),
+    ("l2s", "64 128 3 2 1 56"),
+    ("l2", "128 128 3 1 1 28"),
+    ("l2p", "64 128 1 2 0 56"),
+    ("l3s", "128 256 3 2 1 28"),
+    ("l3", "256 256 3 1 1 14"),
+    ("l4s", "256 512 3 2 1 14"),
+    ("l4", "512 512 3 1 1 7"),
+)
+LAYERS = tuple((f"conv2d/{way}/{name}", f"conv2d {way} 8 {sizes}", f"batch 8, in out kernel stride padding size: {sizes}")
+               for way in ("forward", "backward") for name, sizes in CONVOLUTIONS) + tuple(
+    (f"batch_norm/{way}/{mode}", f"batch_norm {way} {mode}", "(16, 64, 112, 112) float32")
+    for way, mode in (("forward", "train"), ("forward", "eval"), ("backward", "train"), ("backward", "eval"))) + tuple(
+    (f"max_pool2d/{way}", f"max_pool2d {way}", "3/2/1 on (16, 64, 112, 112) float32") for way in ("forward", "backward"))
+
 
 def rows():
     """What is measured; an aim of 0 is a limit that is only shown."""
@@ -104,7 +122,7 @@ def rows():
         peer = Side("torch_side.py", threads=threads, kept=True, cpu=cpu if threads == 1 else "")
         yield Row(f"matmul/{threads}T/kept", ours, peer, "matmul 1024", unit="ms", per=1e6,
                   settle=0.002 if threads == 1 else 0.04, note="1024 x 1024 float32")
-        for name, workload, note in OPERATORS:
+        for name, workload, note in OPERATORS + LAYERS:
             yield Row(f"{name}/{threads}T/kept", ours, peer, workload, unit="ms", per=1e6,
                       settle=0.002 if threads == 1 else 0.04, note=note)
 

@@ -17,7 +17,7 @@ using engine::Tensor;
 
 struct Engine {
   std::unique_ptr<engine::Backend> backend = engine::make_cpu_backend();
-  engine::Context cx{*backend, {}};
+  engine::Context cx{*backend, {.bytes = int64_t{4} << 30}};
 
   Tensor make(const Shape& shape, int salt) {
     size_t n = 1;
@@ -68,13 +68,58 @@ Work gather(Engine& e, int64_t rows, int64_t columns) {
   return whole([at, a = e.make({rows, columns}, 1)] { return index(a, {at}); });
 }
 
+// What a layer does: f of leaves, and with "backward" the gradients of all of them too.
+template <class F> Work layer(Engine& e, const std::vector<Tensor>& leaves, bool backward, F f) {
+  if (!backward) return whole(f);
+  for (const Tensor& t : leaves) engine::require_grad(t);
+  const Tensor seed = e.make(Shape(f().shape()), 5);
+  auto back = [&e, leaves, seed, f] {
+    const engine::GradMode mode(e.cx, true);
+    return grad(f(), leaves, std::vector<Tensor>{seed});
+  };
+  return {[back] { back(); },
+          [back] {
+            double all = 0;
+            for (const Tensor& t : back()) all += total(t);
+            return all;
+          }};
+}
+
+// conv2d WAY BATCH IN OUT KERNEL STRIDE PADDING SIZE
+Work conv(Engine& e, const Arguments& a) {
+  const auto n = [&](size_t i) { return std::stoll(a.at(i)); };
+  const Tensor x = e.make({n(1), n(2), n(7), n(7)}, 1), w = e.make({n(3), n(2), n(4), n(4)}, 2);
+  return layer(e, {x, w}, a.at(0) == "backward",
+               [x, w, stride = n(5), padding = n(6)] { return conv2d(x, w, {}, stride, padding); });
+}
+
+// batch_norm WAY MODE
+Work norm(Engine& e, const Arguments& a) {
+  const Tensor x = e.make({16, 64, 112, 112}, 1), w = e.make({64}, 2), b = e.make({64}, 3);
+  const Tensor mean = e.make({64}, 4), var = abs(e.make({64}, 5)) + 1;
+  return layer(e, {x, w, b}, a.at(0) == "backward", [x, w, b, mean, var, training = a.at(1) == "train"] {
+    return batch_norm(x, mean, var, w, b, training);
+  });
+}
+
+Work pool(Engine& e, const Arguments& a) {
+  const Tensor x = e.make({16, 64, 112, 112}, 1);
+  return layer(e, {x}, a.at(0) == "backward", [x] { return max_pool2d(x, 3, 2, 1); });
+}
+
 }  // namespace
 
 int main() {
   Engine e;
   e.cx.grad_mode = false;
+  const auto of = [&e](Work (*make)(Engine&, const Arguments&)) {
+    return [&e, make](const Arguments& a) { return make(e, a); };
+  };
   const Shape many{10'000'000}, table{10'000, 1'000};
   return bench::serve({
+      {"conv2d", of(conv)},
+      {"batch_norm", of(norm)},
+      {"max_pool2d", of(pool)},
       {"chain", [&](const Arguments&) { return chain(e, false, false); }},
       {"chain_recorded", [&](const Arguments&) { return chain(e, true, false); }},
       {"chain_backward", [&](const Arguments&) { return chain(e, true, true); }},

@@ -69,7 +69,46 @@ def einsum(equation, *shapes):
     return lambda: torch.einsum(equation, *operands)
 
 
+def layer(leaves, way, f):
+    """f of leaves, or the gradients of all of them."""
+    if way != "backward":
+        return f
+    for t in leaves:
+        t.requires_grad_()
+    seed = make(*f().shape, salt=5)
+
+    def back():
+        with torch.enable_grad():
+            return torch.autograd.grad(f(), leaves, seed)
+
+    return back
+
+
+def conv2d(way, *sizes):
+    n, channels, results, kernel, stride, padding, size = map(int, sizes)
+    x, w = make(n, channels, size, size, salt=1), make(results, channels, kernel, kernel, salt=2)
+    return layer((x, w), way, lambda: torch.nn.functional.conv2d(x, w, None, stride, padding))
+
+
+def batch_norm(way, mode):
+    x, w, b, mean = make(16, 64, 112, 112, salt=1), make(64, salt=2), make(64, salt=3), make(64, salt=4)
+    var = make(64, salt=5).abs() + 1
+    return layer((x, w, b), way, lambda: torch.nn.functional.batch_norm(x, mean, var, w, b, mode == "train"))
+
+
+def max_pool2d(way):
+    x = make(16, 64, 112, 112, salt=1)
+    return layer((x,), way, lambda: torch.nn.functional.max_pool2d(x, 3, 2, 1))
+
+
+def total(result):
+    return sum(t.sum().item() for t in (result if isinstance(result, tuple) else (result,)))
+
+
 WORKLOADS = {
+    "conv2d": conv2d,
+    "batch_norm": batch_norm,
+    "max_pool2d": max_pool2d,
     "chain": lambda: chain(False, False),
     "chain_recorded": lambda: chain(True, False),
     "chain_backward": lambda: chain(True, True),
@@ -96,7 +135,7 @@ def main(workloads):
             if order == "use":
                 work = None  # before the next takes its memory
                 work = workloads[words[0]](*words[1:])
-                print(f"ok {work().sum().item():.9g}", flush=True)
+                print(f"ok {total(work()):.9g}", flush=True)
             else:
                 rounds = int(words[0])
                 begin = time.perf_counter()
