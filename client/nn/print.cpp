@@ -101,11 +101,8 @@ std::string summary(const std::string& kind, std::span<const Row> rows, const To
     const std::string n = name(r), count = grouped(r.count);
     s += "  " + n + pad(n, left) + "  " + r.tensors + pad(r.tensors, middle) + "  " + pad(count, right) + count + "\n";
   }
-  char mib[32];
-  const auto end =
-      std::to_chars(mib, mib + sizeof mib, static_cast<double>(t.bytes) / (1 << 20), std::chars_format::fixed, 2);
   return s + "Parameters: " + grouped(t.parameters) + " (" + grouped(t.trainable) +
-         " trainable); buffers: " + grouped(t.buffers) + "; " + std::string(mib, end.ptr) + " MiB\n";
+         " trainable); buffers: " + grouped(t.buffers) + "; bytes: " + grouped(t.bytes) + "\n";
 }
 
 }  // namespace tree
