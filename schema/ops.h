@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 15204358431970919194ull;
+inline constexpr uint64_t kCatalogueHash = 10613139882014605582ull;
 inline constexpr int kOperators = 457;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
@@ -351,6 +351,10 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "softmax",
     "softmin",
     "log_softmax",
+    "channel_moments",
+    "channel_mix",
+    "channel_norm",
+    "channel_norm_backward",
     "batch_norm",
     "layer_norm",
     "group_norm",
@@ -465,10 +469,6 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "optim.add_param_group",
     "optim.state",
     "optim.load_state",
-    "channel_moments",
-    "channel_mix",
-    "channel_norm",
-    "channel_norm_backward",
 };
 
 /// The catalogue indices.
@@ -812,124 +812,124 @@ inline constexpr uint16_t adaptive_avg_pool3d = 335;
 inline constexpr uint16_t softmax = 336;
 inline constexpr uint16_t softmin = 337;
 inline constexpr uint16_t log_softmax = 338;
-inline constexpr uint16_t batch_norm = 339;
-inline constexpr uint16_t layer_norm = 340;
-inline constexpr uint16_t group_norm = 341;
-inline constexpr uint16_t instance_norm = 342;
-inline constexpr uint16_t dropout = 343;
-inline constexpr uint16_t nll_pick = 344;
-inline constexpr uint16_t nll_spread = 345;
-inline constexpr uint16_t nll_loss = 346;
-inline constexpr uint16_t mse_loss = 347;
-inline constexpr uint16_t l1_loss = 348;
-inline constexpr uint16_t smooth_l1_loss = 349;
-inline constexpr uint16_t huber_loss = 350;
-inline constexpr uint16_t binary_cross_entropy = 351;
-inline constexpr uint16_t binary_cross_entropy_with_logits = 352;
-inline constexpr uint16_t kl_div = 353;
-inline constexpr uint16_t cross_entropy = 354;
-inline constexpr uint16_t zeros = 355;
-inline constexpr uint16_t ones = 356;
-inline constexpr uint16_t full = 357;
-inline constexpr uint16_t zeros_like = 358;
-inline constexpr uint16_t ones_like = 359;
-inline constexpr uint16_t empty = 360;
-inline constexpr uint16_t full_like = 361;
-inline constexpr uint16_t empty_like = 362;
-inline constexpr uint16_t new_zeros = 363;
-inline constexpr uint16_t new_ones = 364;
-inline constexpr uint16_t new_empty = 365;
-inline constexpr uint16_t new_full = 366;
-inline constexpr uint16_t new_tensor = 367;
-inline constexpr uint16_t arange = 368;
-inline constexpr uint16_t arange_start = 369;
-inline constexpr uint16_t range = 370;
-inline constexpr uint16_t linspace = 371;
-inline constexpr uint16_t logspace = 372;
-inline constexpr uint16_t eye = 373;
-inline constexpr uint16_t tril_indices = 374;
-inline constexpr uint16_t triu_indices = 375;
-inline constexpr uint16_t generator = 376;
-inline constexpr uint16_t manual_seed = 377;
-inline constexpr uint16_t rand = 378;
-inline constexpr uint16_t randn = 379;
-inline constexpr uint16_t rand_like = 380;
-inline constexpr uint16_t randn_like = 381;
-inline constexpr uint16_t randint = 382;
-inline constexpr uint16_t randint_low = 383;
-inline constexpr uint16_t randint_like = 384;
-inline constexpr uint16_t randint_like_low = 385;
-inline constexpr uint16_t randperm = 386;
-inline constexpr uint16_t normal = 387;
-inline constexpr uint16_t normal_size = 388;
-inline constexpr uint16_t bernoulli = 389;
-inline constexpr uint16_t bernoulli_p = 390;
-inline constexpr uint16_t normal_ = 391;
-inline constexpr uint16_t uniform_ = 392;
-inline constexpr uint16_t random_ = 393;
-inline constexpr uint16_t random_to_ = 394;
-inline constexpr uint16_t random_from_ = 395;
-inline constexpr uint16_t bernoulli_ = 396;
-inline constexpr uint16_t exponential_ = 397;
-inline constexpr uint16_t clone = 398;
-inline constexpr uint16_t contiguous = 399;
-inline constexpr uint16_t cast = 400;
-inline constexpr uint16_t to = 401;
-inline constexpr uint16_t copy = 402;
-inline constexpr uint16_t copy_ = 403;
-inline constexpr uint16_t fill = 404;
-inline constexpr uint16_t fill_ = 405;
-inline constexpr uint16_t zero = 406;
-inline constexpr uint16_t zero_ = 407;
-inline constexpr uint16_t detach = 408;
-inline constexpr uint16_t through = 409;
-inline constexpr uint16_t constant_of = 410;
-inline constexpr uint16_t data = 411;
-inline constexpr uint16_t requires_grad_ = 412;
-inline constexpr uint16_t Variable = 413;
-inline constexpr uint16_t set_compat = 414;
-inline constexpr uint16_t is_compat = 415;
-inline constexpr uint16_t retain_grad = 416;
-inline constexpr uint16_t set_grad = 417;
-inline constexpr uint16_t zero_grad = 418;
-inline constexpr uint16_t backward = 419;
-inline constexpr uint16_t grad = 420;
-inline constexpr uint16_t to_device = 421;
-inline constexpr uint16_t to_other = 422;
-inline constexpr uint16_t type = 423;
-inline constexpr uint16_t type_name = 424;
-inline constexpr uint16_t type_as = 425;
-inline constexpr uint16_t float_ = 426;
-inline constexpr uint16_t double_ = 427;
-inline constexpr uint16_t half = 428;
-inline constexpr uint16_t bfloat16_ = 429;
-inline constexpr uint16_t int_ = 430;
-inline constexpr uint16_t long_ = 431;
-inline constexpr uint16_t short_ = 432;
-inline constexpr uint16_t char_ = 433;
-inline constexpr uint16_t byte = 434;
-inline constexpr uint16_t bool_ = 435;
-inline constexpr uint16_t optim_SGD = 436;
-inline constexpr uint16_t optim_Adam = 437;
-inline constexpr uint16_t optim_AdamW = 438;
-inline constexpr uint16_t optim_Adamax = 439;
-inline constexpr uint16_t optim_NAdam = 440;
-inline constexpr uint16_t optim_RAdam = 441;
-inline constexpr uint16_t optim_RMSprop = 442;
-inline constexpr uint16_t optim_Adagrad = 443;
-inline constexpr uint16_t optim_Adadelta = 444;
-inline constexpr uint16_t optim_Rprop = 445;
-inline constexpr uint16_t optim_ASGD = 446;
-inline constexpr uint16_t optim_step = 447;
-inline constexpr uint16_t optim_zero_grad = 448;
-inline constexpr uint16_t optim_set = 449;
-inline constexpr uint16_t optim_add_param_group = 450;
-inline constexpr uint16_t optim_state = 451;
-inline constexpr uint16_t optim_load_state = 452;
-inline constexpr uint16_t channel_moments = 453;
-inline constexpr uint16_t channel_mix = 454;
-inline constexpr uint16_t channel_norm = 455;
-inline constexpr uint16_t channel_norm_backward = 456;
+inline constexpr uint16_t channel_moments = 339;
+inline constexpr uint16_t channel_mix = 340;
+inline constexpr uint16_t channel_norm = 341;
+inline constexpr uint16_t channel_norm_backward = 342;
+inline constexpr uint16_t batch_norm = 343;
+inline constexpr uint16_t layer_norm = 344;
+inline constexpr uint16_t group_norm = 345;
+inline constexpr uint16_t instance_norm = 346;
+inline constexpr uint16_t dropout = 347;
+inline constexpr uint16_t nll_pick = 348;
+inline constexpr uint16_t nll_spread = 349;
+inline constexpr uint16_t nll_loss = 350;
+inline constexpr uint16_t mse_loss = 351;
+inline constexpr uint16_t l1_loss = 352;
+inline constexpr uint16_t smooth_l1_loss = 353;
+inline constexpr uint16_t huber_loss = 354;
+inline constexpr uint16_t binary_cross_entropy = 355;
+inline constexpr uint16_t binary_cross_entropy_with_logits = 356;
+inline constexpr uint16_t kl_div = 357;
+inline constexpr uint16_t cross_entropy = 358;
+inline constexpr uint16_t zeros = 359;
+inline constexpr uint16_t ones = 360;
+inline constexpr uint16_t full = 361;
+inline constexpr uint16_t zeros_like = 362;
+inline constexpr uint16_t ones_like = 363;
+inline constexpr uint16_t empty = 364;
+inline constexpr uint16_t full_like = 365;
+inline constexpr uint16_t empty_like = 366;
+inline constexpr uint16_t new_zeros = 367;
+inline constexpr uint16_t new_ones = 368;
+inline constexpr uint16_t new_empty = 369;
+inline constexpr uint16_t new_full = 370;
+inline constexpr uint16_t new_tensor = 371;
+inline constexpr uint16_t arange = 372;
+inline constexpr uint16_t arange_start = 373;
+inline constexpr uint16_t range = 374;
+inline constexpr uint16_t linspace = 375;
+inline constexpr uint16_t logspace = 376;
+inline constexpr uint16_t eye = 377;
+inline constexpr uint16_t tril_indices = 378;
+inline constexpr uint16_t triu_indices = 379;
+inline constexpr uint16_t generator = 380;
+inline constexpr uint16_t manual_seed = 381;
+inline constexpr uint16_t rand = 382;
+inline constexpr uint16_t randn = 383;
+inline constexpr uint16_t rand_like = 384;
+inline constexpr uint16_t randn_like = 385;
+inline constexpr uint16_t randint = 386;
+inline constexpr uint16_t randint_low = 387;
+inline constexpr uint16_t randint_like = 388;
+inline constexpr uint16_t randint_like_low = 389;
+inline constexpr uint16_t randperm = 390;
+inline constexpr uint16_t normal = 391;
+inline constexpr uint16_t normal_size = 392;
+inline constexpr uint16_t bernoulli = 393;
+inline constexpr uint16_t bernoulli_p = 394;
+inline constexpr uint16_t normal_ = 395;
+inline constexpr uint16_t uniform_ = 396;
+inline constexpr uint16_t random_ = 397;
+inline constexpr uint16_t random_to_ = 398;
+inline constexpr uint16_t random_from_ = 399;
+inline constexpr uint16_t bernoulli_ = 400;
+inline constexpr uint16_t exponential_ = 401;
+inline constexpr uint16_t clone = 402;
+inline constexpr uint16_t contiguous = 403;
+inline constexpr uint16_t cast = 404;
+inline constexpr uint16_t to = 405;
+inline constexpr uint16_t copy = 406;
+inline constexpr uint16_t copy_ = 407;
+inline constexpr uint16_t fill = 408;
+inline constexpr uint16_t fill_ = 409;
+inline constexpr uint16_t zero = 410;
+inline constexpr uint16_t zero_ = 411;
+inline constexpr uint16_t detach = 412;
+inline constexpr uint16_t through = 413;
+inline constexpr uint16_t constant_of = 414;
+inline constexpr uint16_t data = 415;
+inline constexpr uint16_t requires_grad_ = 416;
+inline constexpr uint16_t Variable = 417;
+inline constexpr uint16_t set_compat = 418;
+inline constexpr uint16_t is_compat = 419;
+inline constexpr uint16_t retain_grad = 420;
+inline constexpr uint16_t set_grad = 421;
+inline constexpr uint16_t zero_grad = 422;
+inline constexpr uint16_t backward = 423;
+inline constexpr uint16_t grad = 424;
+inline constexpr uint16_t to_device = 425;
+inline constexpr uint16_t to_other = 426;
+inline constexpr uint16_t type = 427;
+inline constexpr uint16_t type_name = 428;
+inline constexpr uint16_t type_as = 429;
+inline constexpr uint16_t float_ = 430;
+inline constexpr uint16_t double_ = 431;
+inline constexpr uint16_t half = 432;
+inline constexpr uint16_t bfloat16_ = 433;
+inline constexpr uint16_t int_ = 434;
+inline constexpr uint16_t long_ = 435;
+inline constexpr uint16_t short_ = 436;
+inline constexpr uint16_t char_ = 437;
+inline constexpr uint16_t byte = 438;
+inline constexpr uint16_t bool_ = 439;
+inline constexpr uint16_t optim_SGD = 440;
+inline constexpr uint16_t optim_Adam = 441;
+inline constexpr uint16_t optim_AdamW = 442;
+inline constexpr uint16_t optim_Adamax = 443;
+inline constexpr uint16_t optim_NAdam = 444;
+inline constexpr uint16_t optim_RAdam = 445;
+inline constexpr uint16_t optim_RMSprop = 446;
+inline constexpr uint16_t optim_Adagrad = 447;
+inline constexpr uint16_t optim_Adadelta = 448;
+inline constexpr uint16_t optim_Rprop = 449;
+inline constexpr uint16_t optim_ASGD = 450;
+inline constexpr uint16_t optim_step = 451;
+inline constexpr uint16_t optim_zero_grad = 452;
+inline constexpr uint16_t optim_set = 453;
+inline constexpr uint16_t optim_add_param_group = 454;
+inline constexpr uint16_t optim_state = 455;
+inline constexpr uint16_t optim_load_state = 456;
 }  // namespace op
 
 template <Handle T>
@@ -4163,6 +4163,72 @@ T log_softmax(const T& self, log_softmax_options o, std::source_location at = st
 }
 
 template <class T>
+struct channel_moments_options {
+  [[no_unique_address]] Named named_{};
+  T b{};
+  T c{};
+  Dims pairs{};
+};
+template <Handle T>
+std::array<T, 2> channel_moments(const T& a, As<T, const T&> b = {}, As<T, const T&> c = {}, As<T, Ints> pairs = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(a), to_value<T>(b), to_value<T>(c), to_value<T>(pairs)};
+  return a.maker().template several<2>(op::channel_moments, at, args);
+}
+template <Handle T>
+std::array<T, 2> channel_moments(const T& a, channel_moments_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_moments(a, o.b, o.c, o.pairs, at);
+}
+
+template <class T>
+struct channel_mix_options {
+  [[no_unique_address]] Named named_{};
+  T b{};
+  T c{};
+};
+template <Handle T>
+T channel_mix(const T& factors, As<T, const T&> a, As<T, const T&> b = {}, As<T, const T&> c = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(factors), to_value<T>(a), to_value<T>(b), to_value<T>(c)};
+  return factors.maker().one(op::channel_mix, at, args);
+}
+template <Handle T>
+T channel_mix(const T& factors, const std::type_identity_t<T>& a, channel_mix_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_mix(factors, a, o.b, o.c, at);
+}
+
+template <class T>
+struct channel_norm_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  T bias{};
+  double eps = 1e-05;
+};
+template <Handle T>
+std::array<T, 3> channel_norm(const T& input, As<T, const T&> weight = {}, As<T, const T&> bias = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(eps)};
+  return input.maker().template several<3>(op::channel_norm, at, args);
+}
+template <Handle T>
+std::array<T, 3> channel_norm(const T& input, channel_norm_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_norm(input, o.weight, o.bias, o.eps, at);
+}
+
+template <class T>
+struct channel_norm_backward_options {
+  [[no_unique_address]] Named named_{};
+  T weight{};
+  double eps = 1e-05;
+};
+template <Handle T>
+std::array<T, 2> channel_norm_backward(const T& grad, As<T, const T&> input, As<T, const T&> weight = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input), to_value<T>(weight), to_value<T>(eps)};
+  return grad.maker().template several<2>(op::channel_norm_backward, at, args);
+}
+template <Handle T>
+std::array<T, 2> channel_norm_backward(const T& grad, const std::type_identity_t<T>& input, channel_norm_backward_options<T> o, std::source_location at = std::source_location::current()) {
+  return channel_norm_backward(grad, input, o.weight, o.eps, at);
+}
+
+template <class T>
 struct batch_norm_options {
   [[no_unique_address]] Named named_{};
   T weight{};
@@ -6205,72 +6271,6 @@ template <Handle T>
 void optim_load_state(const T& self, As<T, Tensors<T>> state, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(state)};
   self.maker().none(op::optim_load_state, at, args);
-}
-
-template <class T>
-struct channel_moments_options {
-  [[no_unique_address]] Named named_{};
-  T b{};
-  T c{};
-  Dims pairs{};
-};
-template <Handle T>
-std::array<T, 2> channel_moments(const T& a, As<T, const T&> b = {}, As<T, const T&> c = {}, As<T, Ints> pairs = {}, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(a), to_value<T>(b), to_value<T>(c), to_value<T>(pairs)};
-  return a.maker().template several<2>(op::channel_moments, at, args);
-}
-template <Handle T>
-std::array<T, 2> channel_moments(const T& a, channel_moments_options<T> o, std::source_location at = std::source_location::current()) {
-  return channel_moments(a, o.b, o.c, o.pairs, at);
-}
-
-template <class T>
-struct channel_mix_options {
-  [[no_unique_address]] Named named_{};
-  T b{};
-  T c{};
-};
-template <Handle T>
-T channel_mix(const T& factors, As<T, const T&> a, As<T, const T&> b = {}, As<T, const T&> c = {}, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(factors), to_value<T>(a), to_value<T>(b), to_value<T>(c)};
-  return factors.maker().one(op::channel_mix, at, args);
-}
-template <Handle T>
-T channel_mix(const T& factors, const std::type_identity_t<T>& a, channel_mix_options<T> o, std::source_location at = std::source_location::current()) {
-  return channel_mix(factors, a, o.b, o.c, at);
-}
-
-template <class T>
-struct channel_norm_options {
-  [[no_unique_address]] Named named_{};
-  T weight{};
-  T bias{};
-  double eps = 1e-05;
-};
-template <Handle T>
-std::array<T, 3> channel_norm(const T& input, As<T, const T&> weight = {}, As<T, const T&> bias = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(eps)};
-  return input.maker().template several<3>(op::channel_norm, at, args);
-}
-template <Handle T>
-std::array<T, 3> channel_norm(const T& input, channel_norm_options<T> o, std::source_location at = std::source_location::current()) {
-  return channel_norm(input, o.weight, o.bias, o.eps, at);
-}
-
-template <class T>
-struct channel_norm_backward_options {
-  [[no_unique_address]] Named named_{};
-  T weight{};
-  double eps = 1e-05;
-};
-template <Handle T>
-std::array<T, 2> channel_norm_backward(const T& grad, As<T, const T&> input, As<T, const T&> weight = {}, As<T, double> eps = 1e-05, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(grad), to_value<T>(input), to_value<T>(weight), to_value<T>(eps)};
-  return grad.maker().template several<2>(op::channel_norm_backward, at, args);
-}
-template <Handle T>
-std::array<T, 2> channel_norm_backward(const T& grad, const std::type_identity_t<T>& input, channel_norm_backward_options<T> o, std::source_location at = std::source_location::current()) {
-  return channel_norm_backward(grad, input, o.weight, o.eps, at);
 }
 
 /// The operators as methods and symbols of a tensor type T, which derives from Methods<T>.
