@@ -6,8 +6,7 @@
 /// layer. A template over the tensor: the same text runs on a server and on the engine in this process.
 template <class T> class DigitsNet : public gradwire::nn::basic::Module<T> {
  public:
-  template <class M>
-  explicit DigitsNet(M& maker)
+  explicit DigitsNet(gradwire::nn::MakerOf<T>& maker)
       : gradwire::nn::basic::Module<T>("DigitsNet"),
         conv1_(maker, 1, 32, 3, {.padding = 1}),
         bn1_(maker, 32),

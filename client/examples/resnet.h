@@ -7,8 +7,7 @@
 
 template <class T> class BasicBlock : public gradwire::nn::basic::Module<T> {
  public:
-  template <class M>
-  BasicBlock(M& maker, int64_t in, int64_t out, int64_t stride)
+  BasicBlock(gradwire::nn::MakerOf<T>& maker, int64_t in, int64_t out, int64_t stride)
       : gradwire::nn::basic::Module<T>("BasicBlock"),
         conv1_(maker, in, out, 3, {.stride = stride, .padding = 1, .bias = false}),
         bn1_(maker, out),
@@ -40,8 +39,7 @@ template <class T> class BasicBlock : public gradwire::nn::basic::Module<T> {
 
 template <class T> class ResNet18 : public gradwire::nn::basic::Module<T> {
  public:
-  template <class M>
-  ResNet18(M& maker, int64_t classes)
+  ResNet18(gradwire::nn::MakerOf<T>& maker, int64_t classes)
       : gradwire::nn::basic::Module<T>("ResNet"),
         conv1_(maker, 3, 64, 7, {.stride = 2, .padding = 3, .bias = false}),
         bn1_(maker, 64),

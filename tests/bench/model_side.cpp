@@ -9,6 +9,7 @@
 #include "engine/apply.h"
 #include "engine/autograd.h"
 #include "tests/bench/side.h"
+#include "tests/support/in_process.h"
 
 namespace {
 
@@ -60,7 +61,7 @@ template <class M, class F> Work steps(M& m, int count, F step) {
 }
 
 template <class T, class M> Work train(M& m, auto model, T x, T target, double lr, bool penalty, int count = 1) {
-  auto optimizer = std::make_shared<optim::basic::SGD<T>>(model.parameters(), optim::SGDOptions{.lr = lr});
+  auto optimizer = std::make_shared<optim::basic::SGD<T>>(optim::basic::SGD<T>(model.parameters(), {.lr = lr}));
   return steps(m, count, [=] {
     optimizer->zero_grad();
     const T loss = nll_loss(log_softmax(model(x), 1), target);
@@ -95,7 +96,7 @@ template <class T, class M> Work digits(M& m) {
   DigitsNet<T> model(m);
   set_values(m, model);
   const T images = wave<T>(m, {1280, 1, 8, 8}, 0.5, 0.03), labels = arange(m, 1280).remainder(10);
-  auto optimizer = std::make_shared<optim::basic::Adam<T>>(model.parameters(), optim::AdamOptions{.lr = 1e-3});
+  auto optimizer = std::make_shared<optim::basic::Adam<T>>(optim::basic::Adam<T>(model.parameters(), {.lr = 1e-3}));
   return steps(m, 10, [=, at = std::make_shared<int64_t>(0)] {
     const T chosen = arange(images.maker(), *at * 128, *at * 128 + 128);
     *at = (*at + 1) % 10;
