@@ -4,9 +4,19 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include "schema/error.h"
+
+/// A number of things, from the command line.
+inline int count_of(const std::string& text) {
+  size_t read = 0;
+  const long long n = std::stoll(text, &read);
+  if (read != text.size() || n < 1 || n > 100000)
+    throw std::runtime_error("a number between 1 and 100000 is expected, not " + text);
+  return static_cast<int>(n);
+}
 
 /// What the main() of an example does: reads `--name value` pairs, answers --help, runs, and says what went wrong, with
 /// the line of the example that caused it. Returns the exit status: 2 for an error.

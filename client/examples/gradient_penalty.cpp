@@ -128,15 +128,10 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options o;
-  const auto positive = [](const std::string& text) {
-    const long long n = std::stoll(text);
-    if (n < 1 || n > 4096) throw std::runtime_error("a number between 1 and 4096 is expected, not " + text);
-    return n;
-  };
   return run_example("gradient_penalty", kHelp, argc, argv,
                      {{"--server", [&](const std::string& v) { o.server = v; }},
-                      {"--size", [&](const std::string& v) { o.size = positive(v); }},
-                      {"--steps", [&](const std::string& v) { o.steps = static_cast<int>(positive(v)); }},
+                      {"--size", [&](const std::string& v) { o.size = count_of(v); }},
+                      {"--steps", [&](const std::string& v) { o.steps = count_of(v); }},
                       {"--values", [&](const std::string& v) { o.values = v; }},
                       {"--dtype",
                        [&](const std::string& v) {

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <sstream>
 
 #include "client/examples/arguments.h"
+#include "client/examples/digits.h"
 #include "client/examples/digits_net.h"
 #include "client/examples/svg.h"
 #include "client/gradwire.h"
@@ -37,43 +35,6 @@ struct Options {
   double at_least = 0, median = 0;
 };
 
-struct Digits {
-  std::vector<float> pixels;  // 64 an image, 0 to 1
-  std::vector<int64_t> labels;
-  int64_t count() const { return static_cast<int64_t>(labels.size()); }
-};
-
-Digits read(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw std::runtime_error("cannot read " + file);
-  Digits d;
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream numbers(line);
-    for (std::string n; std::getline(numbers, n, ',');) d.pixels.push_back(std::stof(n) / 16);
-    d.labels.push_back(static_cast<int64_t>(d.pixels.back() * 16));
-    d.pixels.pop_back();
-    if (d.pixels.size() != 64 * d.labels.size()) throw std::runtime_error("a line of " + file + " has not 65 numbers");
-  }
-  return d;
-}
-
-/// The images whose line is (every fifth) or is not (the others) a test, on the server.
-struct Part {
-  Tensor images, labels;  // (N, 1, 8, 8), (N)
-  int64_t count = 0;
-  Part(const Digits& all, bool test) {
-    Digits part;
-    for (int64_t i = 0; i < all.count(); ++i) {
-      if ((i % 5 == 4) != test) continue;
-      part.pixels.insert(part.pixels.end(), all.pixels.begin() + i * 64, all.pixels.begin() + (i + 1) * 64);
-      part.labels.push_back(all.labels[static_cast<size_t>(i)]);
-    }
-    count = part.count();
-    images = from_span(part.pixels, {count, 1, 8, 8});
-    labels = from_span(part.labels);
-  }
-};
-
 void show_progress(int seed, int epoch, int epochs, float loss, float accuracy) {
   const int done = 40 * (epoch + 1) / epochs;
   std::fprintf(stderr, "\r[%s%s] seed %d, epoch %d of %d: loss %.4f, %.2f %% ",
@@ -87,7 +48,7 @@ void show_progress(int seed, int epoch, int epochs, float loss, float accuracy) 
 double train(const Client& client, const Digits& digits, const Options& options, int seed) {
   auto session = client.open({.seed = static_cast<uint64_t>(seed)});
   set_default_session(session);
-  const Part train(digits, false), test(digits, true);
+  const DigitsPart train(digits, false), test(digits, true);
   constexpr int64_t kBatch = 64;
 
   DigitsNet<Tensor> model(session);
@@ -138,7 +99,7 @@ double train(const Client& client, const Digits& digits, const Options& options,
 }
 
 int run(const Options& options) {
-  const Digits digits = read(options.data);
+  const Digits digits = read_digits(options.data);
   const auto client = connect(options.server);
   std::vector<double> results;
   if (options.seeds == 0) results.push_back(train(client, digits, options, options.seed));
@@ -153,19 +114,14 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options o;
-  const auto count = [](const std::string& text) {
-    const long long n = std::stoll(text);
-    if (n < 1 || n > 100000) throw std::runtime_error("a number between 1 and 100000 is expected, not " + text);
-    return static_cast<int>(n);
-  };
   return run_example("train_digits", kHelp, argc, argv,
                      {{"--server", [&](const std::string& v) { o.server = v; }},
                       {"--data", [&](const std::string& v) { o.data = v; }},
                       {"--svg", [&](const std::string& v) { o.svg = v; }},
                       {"--weights", [&](const std::string& v) { o.weights = v; }},
-                      {"--epochs", [&](const std::string& v) { o.epochs = count(v); }},
-                      {"--seed", [&](const std::string& v) { o.seed = count(v); }},
-                      {"--seeds", [&](const std::string& v) { o.seeds = count(v); }},
+                      {"--epochs", [&](const std::string& v) { o.epochs = count_of(v); }},
+                      {"--seed", [&](const std::string& v) { o.seed = count_of(v); }},
+                      {"--seeds", [&](const std::string& v) { o.seeds = count_of(v); }},
                       {"--at-least", [&](const std::string& v) { o.at_least = std::stod(v); }},
                       {"--median", [&](const std::string& v) { o.median = std::stod(v); }}},
                      [&] { return run(o); });
