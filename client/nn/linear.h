@@ -58,8 +58,8 @@ template <class T> class Linear : public Module<T> {
          std::source_location at = std::source_location::current())
       : Linear(default_maker<T>(), in_features, out_features, o, at) {}
 
-  const T& weight() const { return this->state().parameters[0].second; }
-  const T& bias() const { return this->state().parameters[1].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
+  const T& bias() const { return this->state().parameters[1].tensor; }
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) { return linear(v, weight(), bias(), at); });
   }
@@ -78,7 +78,7 @@ template <class T> class Embedding : public Module<T> {
   Embedding(int64_t num_embeddings, int64_t embedding_dim, std::optional<DType> dtype = {},
             std::source_location at = std::source_location::current())
       : Embedding(default_maker<T>(), num_embeddings, embedding_dim, dtype, at) {}
-  const T& weight() const { return this->state().parameters[0].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
   T operator()(const T& indices, std::source_location at = std::source_location::current()) const {
     return this->call(indices, [&](const T& i) { return index(weight(), {i}, at); });
   }
