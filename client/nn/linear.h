@@ -23,7 +23,8 @@ namespace basic {
 /// A layer's weight: uniform in +- sqrt(3) * kaiming_std(a = sqrt 5), as PyTorch's layers; then it is a parameter.
 template <class T>
 T kaiming_weight(MakerOf<T>& m, const Shape& shape, std::optional<DType> dtype, const std::source_location& at) {
-  const double bound = std::sqrt(3.) * init::kaiming_std(shape, {.a = std::sqrt(5.)});
+  const bool none = init::calculate_fans(shape).in == 0;  // there is nothing to draw
+  const double bound = none ? 0 : std::sqrt(3.) * init::kaiming_std(shape, {.a = std::sqrt(5.)});
   const T t = empty(m, shape, dtype, {}, false, at);
   return t.uniform_(-bound, bound, T(), at).requires_grad_(true, at);
 }

@@ -10,7 +10,8 @@
 
 namespace gradwire::nn::basic {
 
-/// Layers one after the other, named "0", "1", ... A layer is a module, or any function of a tensor that gives one.
+/// Layers one after the other, named "0", "1", ... A layer is a module, or any function of a tensor that gives one. One
+/// sequence alone as the argument is copied, that is, becomes a second handle of it; append() puts it within.
 template <class T> class Sequential : public Module<T> {
  public:
   Sequential() : Module<T>("Sequential") {}
