@@ -100,8 +100,14 @@ template <class T> class Module {
       for (const auto& b : s.buffers) take(b.name, b.tensor);
     });
   }
-  std::vector<T> parameters() const { return second(named_parameters()); }
-  std::vector<T> buffers() const { return second(named_buffers()); }
+  std::vector<T> parameters() const {
+    return once([](State& s, const auto& take) { s.each_parameter(take); });
+  }
+  std::vector<T> buffers() const {
+    return once([](State& s, const auto& take) {
+      for (const auto& b : s.buffers) take(b.name, b.tensor);
+    });
+  }
   std::vector<std::pair<std::string, Module>> named_children() const {
     std::vector<std::pair<std::string, Module>> found;
     for (const auto& [name, node] : state_->children) found.emplace_back(name, of(node));
@@ -114,11 +120,15 @@ template <class T> class Module {
     for (const auto& v : tree::walk(state_, true)) found.emplace_back(v.path, of(v.node));
     return found;
   }
-  std::vector<Module> modules() const { return second(named_modules()); }
+  std::vector<Module> modules() const {
+    std::vector<Module> found;
+    for (const auto& n : tree::all(state_)) found.push_back(of(n));
+    return found;
+  }
 
   // ---- training ----
   const Module& train(bool mode = true) const {
-    for (const auto& v : tree::walk(state_, true)) v.node->training = mode;
+    for (const auto& n : tree::all(state_)) n->training = mode;
     return *this;
   }
   const Module& eval() const { return train(false); }
@@ -320,6 +330,16 @@ template <class T> class Module {
     for (auto& p : pairs) v.push_back(std::move(p.second));
     return v;
   }
+  template <class F> std::vector<T> once(F each) const {
+    std::vector<T> found;
+    std::unordered_set<const void*> seen;
+    for (const auto& n : tree::all(state_)) {
+      each(static_cast<State&>(*n), [&](const std::string&, const T& t) {
+        if (t && seen.insert(TensorTraits<T>::id(t)).second) found.push_back(t);
+      });
+    }
+    return found;
+  }
   template <class F> std::vector<Named> named(F each) const {
     std::vector<Named> found;
     std::unordered_set<const void*> seen;
@@ -374,8 +394,8 @@ template <class T> class Module {
   }
   template <class P, class F> const Module& convert(P wanted, F change) const {
     std::vector<T*> places;
-    for (const auto& v : tree::walk(state_, true)) {
-      auto& s = static_cast<State&>(*v.node);
+    for (const auto& n : tree::all(state_)) {
+      auto& s = static_cast<State&>(*n);
       s.each_parameter([&](const std::string&, T& t) { places.push_back(&t); });
       for (auto& b : s.buffers)
         if (b.tensor) places.push_back(&b.tensor);

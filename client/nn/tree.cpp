@@ -100,6 +100,19 @@ std::vector<Visit> walk(const std::shared_ptr<Node>& root, bool once) {
   return found;
 }
 
+std::vector<std::shared_ptr<Node>> all(const std::shared_ptr<Node>& root) {
+  std::vector<std::shared_ptr<Node>> found, rest = {root};
+  std::unordered_set<const Node*> seen;
+  while (!rest.empty()) {
+    std::shared_ptr<Node> n = std::move(rest.back());
+    rest.pop_back();
+    if (!seen.insert(n.get()).second) continue;
+    for (auto c = n->children.rbegin(); c != n->children.rend(); ++c) rest.push_back(c->second);
+    found.push_back(std::move(n));
+  }
+  return found;
+}
+
 std::vector<std::shared_ptr<Node>> children_first(const std::shared_ptr<Node>& root) {
   // Parent before children and those from the last to the first, read backwards.
   std::vector<std::shared_ptr<Node>> found, rest = {root};
@@ -126,8 +139,8 @@ void check_name(const Node& n, const char* what, std::string_view name) {
 
 void adopt(Node& parent, std::string_view name, const std::shared_ptr<Node>& node) {
   check_name(parent, "module", name);
-  for (const Visit& v : walk(node, true)) {
-    if (v.node.get() == &parent) refuse("module '" + std::string(name) + "' contains the module it is added to");
+  for (const auto& n : all(node)) {
+    if (n.get() == &parent) refuse("module '" + std::string(name) + "' contains the module it is added to");
   }
   for (auto& [key, value] : parent.children) {
     if (key == name) {

@@ -159,7 +159,7 @@ TEST_CASE_METHOD(NnFixture, "Borders are the function's", "[client][nn][E35]") {
   CHECK_THROWS_MATCHES(nn::ZeroPad2d({1, 2, 3}), BadArgument, Message("padding must be one integer or 4, got 3"));
 }
 
-TEST_CASE_METHOD(NnFixture, "Weight norm trains length and direction apart", "[client][nn][E7]") {
+TEST_CASE_METHOD(NnFixture, "Weight norm trains length and direction apart", "[client][nn][E7][E8]") {
   nn::Linear fc(2, 1, {.bias = false});
   {
     no_grad scope;
