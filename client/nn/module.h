@@ -430,5 +430,6 @@ extern template class Module<gradwire::Tensor>;
 namespace gradwire::nn {
 
 using Module = basic::Module<Tensor>;
+using HookHandle = basic::HookHandle<Tensor>;
 
 }  // namespace gradwire::nn

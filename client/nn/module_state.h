@@ -64,6 +64,7 @@ template <class T> struct ModuleState final : tree::Node {
 /// Takes a hook away again, once; harmless after its module is gone.
 template <class T> class HookHandle {
  public:
+  HookHandle() = default;
   HookHandle(std::weak_ptr<ModuleState<T>> state, uint64_t id) : state_(std::move(state)), id_(id) {}
   void remove() {
     const auto s = state_.lock();
@@ -74,7 +75,7 @@ template <class T> class HookHandle {
 
  private:
   std::weak_ptr<ModuleState<T>> state_;
-  uint64_t id_;
+  uint64_t id_ = 0;
 };
 
 }  // namespace gradwire::nn::basic

@@ -307,6 +307,15 @@ TEST_CASE_METHOD(NnFixture, "A sequence runs its layers in order", "[client][nn]
   std::vector<std::string> names;
   for (const auto& e : s.state_dict()) names.push_back(e.first);
   CHECK(names == std::vector<std::string>{"0.weight", "0.bias", "3.0.weight", "3.0.bias"});
+  CHECK_THROWS_MATCHES(s[4], IndexOutOfRange, Message("index 4 is out of range"));
+  nn::Sequential named(session);
+  named.add_module("first", a);
+  named.add_module("last", nn::ReLU());
+  CHECK(equal(named(x), relu(a(x))));
+  named.add_module("last", nn::Tanh());
+  CHECK(named.size() == 2);
+  CHECK(equal(named(x), tanh(a(x))));
+  CHECK(named.state_dict().contains("first.weight"));
   const nn::Sequential same = s, other(same, nn::ReLU());
   CHECK(same.is(s));
   CHECK(other.size() == 2);

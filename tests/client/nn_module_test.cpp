@@ -232,6 +232,7 @@ TEST_CASE_METHOD(NnFixture, "Hooks run before and after, in order, until they ar
     pre = gone.register_forward_pre_hook([](const nn::Module&, const Tensor&) {});
   }
   pre.remove();
+  nn::HookHandle().remove();
 }
 
 TEST_CASE_METHOD(NnFixture, "A module prints as Python prints it", "[client][nn]") {
