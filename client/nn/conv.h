@@ -64,8 +64,8 @@ template <class T, int N> class Conv : public Module<T> {
        std::source_location at = std::source_location::current())
       : Conv(default_maker<T>(), in_channels, out_channels, kernel_size, o, at) {}
 
-  const T& weight() const { return this->state().parameters[0].second; }
-  const T& bias() const { return this->state().parameters[1].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
+  const T& bias() const { return this->state().parameters[1].tensor; }
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) {
       return a_.pad_mode.empty() ? forward(v, at) : forward(pad(v, a_.pad, a_.pad_mode, {}, at), at);
@@ -103,8 +103,8 @@ template <class T, int N> class ConvTranspose : public Module<T> {
                 std::source_location at = std::source_location::current())
       : ConvTranspose(default_maker<T>(), in_channels, out_channels, kernel_size, o, at) {}
 
-  const T& weight() const { return this->state().parameters[0].second; }
-  const T& bias() const { return this->state().parameters[1].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
+  const T& bias() const { return this->state().parameters[1].tensor; }
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) { return forward(v, at); });
   }

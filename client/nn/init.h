@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <source_location>
@@ -108,11 +109,15 @@ inline double kaiming_std(std::span<const int64_t> shape, const Kaiming& o) {
   return calculate_gain(o.nonlinearity, o.a) / std::sqrt(fan);
 }
 template <class T> const T& kaiming_uniform_(const T& t, Kaiming o = {}, Line at = Line::current()) {
-  const double bound = std::sqrt(3.) * kaiming_std(size_of_tensor(t), o);
+  const Shape s = size_of_tensor(t);
+  if (std::find(s.begin(), s.end(), 0) != s.end()) return t;
+  const double bound = std::sqrt(3.) * kaiming_std(s, o);
   return uniform_(t, -bound, bound, at);
 }
 template <class T> const T& kaiming_normal_(const T& t, Kaiming o = {}, Line at = Line::current()) {
-  return normal_(t, 0, kaiming_std(size_of_tensor(t), o), at);
+  const Shape s = size_of_tensor(t);
+  if (std::find(s.begin(), s.end(), 0) != s.end()) return t;
+  return normal_(t, 0, kaiming_std(s, o), at);
 }
 
 /// Normal values, drawn again where they are outside [a, b]: by the inverse of the distribution function.

@@ -23,7 +23,8 @@ namespace basic {
 /// A layer's weight: uniform in +- sqrt(3) * kaiming_std(a = sqrt 5), as PyTorch's layers; then it is a parameter.
 template <class T>
 T kaiming_weight(MakerOf<T>& m, const Shape& shape, std::optional<DType> dtype, const std::source_location& at) {
-  const double bound = std::sqrt(3.) * init::kaiming_std(shape, {.a = std::sqrt(5.)});
+  const bool none = init::calculate_fans(shape).in == 0;  // there is nothing to draw
+  const double bound = none ? 0 : std::sqrt(3.) * init::kaiming_std(shape, {.a = std::sqrt(5.)});
   const T t = empty(m, shape, dtype, {}, false, at);
   return t.uniform_(-bound, bound, T(), at).requires_grad_(true, at);
 }
@@ -58,8 +59,8 @@ template <class T> class Linear : public Module<T> {
          std::source_location at = std::source_location::current())
       : Linear(default_maker<T>(), in_features, out_features, o, at) {}
 
-  const T& weight() const { return this->state().parameters[0].second; }
-  const T& bias() const { return this->state().parameters[1].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
+  const T& bias() const { return this->state().parameters[1].tensor; }
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) { return linear(v, weight(), bias(), at); });
   }
@@ -78,7 +79,7 @@ template <class T> class Embedding : public Module<T> {
   Embedding(int64_t num_embeddings, int64_t embedding_dim, std::optional<DType> dtype = {},
             std::source_location at = std::source_location::current())
       : Embedding(default_maker<T>(), num_embeddings, embedding_dim, dtype, at) {}
-  const T& weight() const { return this->state().parameters[0].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
   T operator()(const T& indices, std::source_location at = std::source_location::current()) const {
     return this->call(indices, [&](const T& i) { return index(weight(), {i}, at); });
   }

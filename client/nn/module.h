@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <iosfwd>
 #include <memory>
 #include <ostream>
 #include <source_location>
@@ -15,63 +13,12 @@
 
 #include "client/errors.h"
 #include "client/nn/files.h"
+#include "client/nn/module_state.h"
 #include "client/nn/state_dict.h"
 #include "client/nn/traits.h"
 #include "client/nn/tree.h"
 
 namespace gradwire::nn::basic {
-
-template <class T> class Module;
-
-/// What the handles of one module share.
-template <class T> struct ModuleState final : tree::Node {
-  struct Buffer {
-    std::string name;
-    T tensor;
-    bool persistent = true;
-    bool may_lack = false;  // files of old do not have it: it becomes zero
-  };
-  using PreHook = std::function<T(const Module<T>&, const T&)>;
-  using Hook = std::function<T(const Module<T>&, const T&, const T&)>;
-
-  std::vector<std::pair<std::string, T>> parameters;  // an undefined tensor: none, as PyTorch's None
-  std::vector<Buffer> buffers;
-  std::vector<std::pair<uint64_t, PreHook>> pre_hooks;
-  std::vector<std::pair<uint64_t, Hook>> hooks;
-  uint64_t next_hook = 0;
-  std::vector<std::function<T(const T&, const std::source_location&)>> steps;  // of a Sequential
-
-  T* parameter(std::string_view name) {
-    for (auto& p : parameters)
-      if (p.first == name) return &p.second;
-    return nullptr;
-  }
-  T* buffer(std::string_view name) {
-    for (auto& b : buffers)
-      if (b.name == name) return &b.tensor;
-    return nullptr;
-  }
-  bool has_tensor(std::string_view name) const override {
-    auto& self = const_cast<ModuleState&>(*this);
-    return self.parameter(name) || self.buffer(name);
-  }
-};
-
-/// Takes a hook away again, once; harmless after its module is gone.
-template <class T> class HookHandle {
- public:
-  HookHandle(std::weak_ptr<ModuleState<T>> state, uint64_t id) : state_(std::move(state)), id_(id) {}
-  void remove() {
-    const auto s = state_.lock();
-    if (!s) return;
-    std::erase_if(s->pre_hooks, [&](const auto& h) { return h.first == id_; });
-    std::erase_if(s->hooks, [&](const auto& h) { return h.first == id_; });
-  }
-
- private:
-  std::weak_ptr<ModuleState<T>> state_;
-  uint64_t id_;
-};
 
 /// A layer or a model, as torch.nn.Module: named parameters, buffers and modules within, in the order in which they
 /// were added. A handle with value semantics: a copy is a second handle on the same module, like a Python reference, so
@@ -146,17 +93,21 @@ template <class T> class Module {
 
   /// Each tensor once, under the first of its names.
   std::vector<Named> named_parameters() const {
-    return named([](State& s, const auto& take) {
-      for (const auto& [name, t] : s.parameters) take(name, t);
-    });
+    return named([](State& s, const auto& take) { s.each_parameter(take); });
   }
   std::vector<Named> named_buffers() const {
     return named([](State& s, const auto& take) {
       for (const auto& b : s.buffers) take(b.name, b.tensor);
     });
   }
-  std::vector<T> parameters() const { return second(named_parameters()); }
-  std::vector<T> buffers() const { return second(named_buffers()); }
+  std::vector<T> parameters() const {
+    return once([](State& s, const auto& take) { s.each_parameter(take); });
+  }
+  std::vector<T> buffers() const {
+    return once([](State& s, const auto& take) {
+      for (const auto& b : s.buffers) take(b.name, b.tensor);
+    });
+  }
   std::vector<std::pair<std::string, Module>> named_children() const {
     std::vector<std::pair<std::string, Module>> found;
     for (const auto& [name, node] : state_->children) found.emplace_back(name, of(node));
@@ -169,11 +120,15 @@ template <class T> class Module {
     for (const auto& v : tree::walk(state_, true)) found.emplace_back(v.path, of(v.node));
     return found;
   }
-  std::vector<Module> modules() const { return second(named_modules()); }
+  std::vector<Module> modules() const {
+    std::vector<Module> found;
+    for (const auto& n : tree::all(state_)) found.push_back(of(n));
+    return found;
+  }
 
   // ---- training ----
   const Module& train(bool mode = true) const {
-    for (const auto& v : tree::walk(state_, true)) v.node->training = mode;
+    for (const auto& n : tree::all(state_)) n->training = mode;
     return *this;
   }
   const Module& eval() const { return train(false); }
@@ -218,53 +173,30 @@ template <class T> class Module {
   /// Copies values by name, converted to the module's dtypes. Throws PyTorch's text if sizes disagree or, where strict,
   /// names; then nothing has changed. Waits once for what is known of the tensors.
   IncompatibleKeys load_state_dict(const StateDict<T>& dict, bool strict = true) const {
-    std::vector<T> ours, theirs;
-    std::vector<std::string> keys;
-    std::vector<T> zeros;
-    IncompatibleKeys odd;
-    each_entry([&](const std::string& key, const T& t, bool may_lack) {
-      if (const T* value = dict.find(key))
-        keys.push_back(key), ours.push_back(t), theirs.push_back(*value);
-      else if (may_lack)
-        zeros.push_back(t);
-      else
-        odd.missing_keys.push_back(key);
-    });
-    std::vector<std::string_view> given;
-    for (const auto& e : dict) given.push_back(e.first);
-    odd.unexpected_keys = tree::unexpected(state_, given);
-    std::vector<T> both = ours;
-    both.insert(both.end(), theirs.begin(), theirs.end());
-    const std::vector<TensorInfo> infos = TensorTraits<T>::infos(both);
-    std::vector<std::string> faults;
-    for (size_t i = 0; i < ours.size(); ++i) {
-      const Shape &to = infos[i].shape, &from = infos[ours.size() + i].shape;
-      if (to.empty() && from == Shape{1})  // PyTorch before 0.4 had no 0-dim tensors
-        theirs[i] = theirs[i].select(0, 0);
-      else if (!(to == from))
-        faults.push_back(tree::size_mismatch(keys[i], from, to));
-    }
-    tree::check_loadable(*state_, strict ? odd : IncompatibleKeys{}, std::move(faults));
-    for (size_t i = 0; i < ours.size(); ++i) write(ours[i], theirs[i]);
-    for (const T& t : zeros) t.zero_();
-    return odd;
+    std::vector<T> theirs;
+    std::vector<std::string_view> names;
+    for (const auto& [name, t] : dict) names.push_back(name), theirs.push_back(t);
+    const std::vector<TensorInfo> infos = TensorTraits<T>::infos(theirs);
+    std::vector<Shape> shapes;
+    for (const TensorInfo& i : infos) shapes.push_back(i.shape);
+    return load_from(names, shapes, strict, [&](size_t i) { return theirs[i]; });
   }
   /// The state dict as a safetensors file: see client/safetensors.h.
   void save(const std::string& path, const Metadata& metadata = {{"format", "pt"}}) const {
     save_tensors(path, state_dict(), metadata);
   }
+  /// load_state_dict from a file, a tensor at a time: the session has room for one more at most.
   IncompatibleKeys load(const std::string& path, bool strict = true) const {
-    const T* any = nullptr;
-    const auto all = tree::walk(state_, true);
-    for (const auto& v : all) {
-      auto& s = static_cast<State&>(*v.node);
-      for (const auto& p : s.parameters)
-        if (!any && p.second) any = &p.second;
-      for (const auto& b : s.buffers)
-        if (!any && b.tensor) any = &b.tensor;
-    }
-    if (!any) return load_state_dict({}, strict);
-    return load_state_dict(load_tensors<T>(any->maker(), path), strict);
+    const client::SafetensorsReader file(path);
+    const auto& tensors = file.head().tensors;
+    std::vector<std::string_view> names;
+    std::vector<Shape> shapes;
+    for (const SafetensorsEntry& e : tensors) names.push_back(e.name), shapes.push_back(e.shape);
+    MakerOf<T>* maker = nullptr;
+    each_entry([&](const std::string&, const T& t, bool) { maker = &t.maker(); });
+    return load_from(names, shapes, strict, [&](size_t i) {
+      return TensorTraits<T>::make(*maker, tensors[i].dtype, file.read(tensors[i]), tensors[i].shape);
+    });
   }
 
   // ---- printing ----
@@ -289,12 +221,11 @@ template <class T> class Module {
     std::vector<tree::Row> rows;
     for (const auto& v : tree::walk(state_, true)) {
       tree::Row row{v.path, v.node->kind, "", 0};
-      for (const auto& [name, t] : static_cast<State&>(*v.node).parameters) {
-        if (!t) continue;
+      static_cast<State&>(*v.node).each_parameter([&](const std::string& name, const T& t) {
         const Shape& shape = infos[places.at(TensorTraits<T>::id(t))].shape;
         row.tensors += (row.tensors.empty() ? "" : ", ") + name + " " + to_string(shape);
         row.count += count(shape);
-      }
+      });
       if (!row.tensors.empty()) rows.push_back(std::move(row));
     }
     return tree::summary(kind(), rows, totals);
@@ -322,6 +253,27 @@ template <class T> class Module {
     });
     return {state_, state_->next_hook++};
   }
+  /// From now on `make(module)` gives the tensor of this parameter, now and before each call, with the history of what
+  /// it is made from; it is no longer among the parameters. See utils.h's weight_norm.
+  template <class F> void compute_parameter(std::string_view name, F make) const {
+    auto& p = own(name);
+    if (p.computed_by)
+      raise(Error(Code::bad_argument, "parameter '" + p.name + "' of " + kind() + " is computed already"));
+    T first = make(*this);
+    const std::string key(name);
+    p.computed_by = state_->next_hook;
+    p.tensor = std::move(first);
+    register_forward_pre_hook([make, key](const Module& m, const T&) { *m.state_->parameter(key) = make(m); });
+  }
+  /// Makes it a parameter again, of the value that it has now.
+  void keep_parameter(std::string_view name) const {
+    auto& p = own(name);
+    if (!p.computed_by)
+      raise(Error(Code::bad_argument, "parameter '" + p.name + "' of " + kind() + " is not computed"));
+    HookHandle<T>(state_, *p.computed_by).remove();
+    p.computed_by.reset();
+    p.tensor = p.tensor.detach().requires_grad_();
+  }
   /// forward(x) with the hooks around it.
   template <class F> T call(const T& x, F forward) const {
     if (state_->pre_hooks.empty() && state_->hooks.empty()) return forward(x);
@@ -346,7 +298,7 @@ template <class T> class Module {
     if (T* old = state_->parameter(name))
       *old = t;
     else
-      state_->parameters.emplace_back(name, t);
+      state_->parameters.push_back({std::string(name), t});
   }
   void set_buffer(std::string_view name, const T& t, bool persistent = true, bool may_lack = false) const {
     tree::check_name(*state_, "buffer", name);
@@ -361,6 +313,11 @@ template <class T> class Module {
   }
 
  private:
+  typename State::Parameter& own(std::string_view name) const {
+    for (auto& p : state_->parameters)
+      if (p.name == name && p.tensor) return p;
+    raise(Error(Code::bad_argument, "'" + kind() + "' object has no attribute '" + std::string(name) + "'"));
+  }
   static Module of(const std::shared_ptr<tree::Node>& n) { return Module(std::static_pointer_cast<State>(n)); }
   static int64_t count(const Shape& s) {
     int64_t n = 1;
@@ -372,6 +329,16 @@ template <class T> class Module {
     v.reserve(pairs.size());
     for (auto& p : pairs) v.push_back(std::move(p.second));
     return v;
+  }
+  template <class F> std::vector<T> once(F each) const {
+    std::vector<T> found;
+    std::unordered_set<const void*> seen;
+    for (const auto& n : tree::all(state_)) {
+      each(static_cast<State&>(*n), [&](const std::string&, const T& t) {
+        if (t && seen.insert(TensorTraits<T>::id(t)).second) found.push_back(t);
+      });
+    }
+    return found;
   }
   template <class F> std::vector<Named> named(F each) const {
     std::vector<Named> found;
@@ -386,22 +353,50 @@ template <class T> class Module {
   template <class F> void each_entry(F take) const {
     for (const auto& v : tree::walk(state_, false)) {
       auto& s = static_cast<State&>(*v.node);
-      for (const auto& [name, t] : s.parameters)
-        if (t) take(tree::join(v.path, name), t, false);
+      s.each_parameter([&](const std::string& name, const T& t) { take(tree::join(v.path, name), t, false); });
       for (const auto& b : s.buffers)
         if (b.tensor && b.persistent) take(tree::join(v.path, b.name), b.tensor, b.may_lack);
     }
   }
-  static void write(const T& to, const T& from) {
-    typename TensorTraits<T>::NoGrad scope(to.maker());
-    to.copy_(from);
+  /// `value(i)` is the tensor names[i] of the size shapes[i]; nothing is asked for before all fits.
+  template <class F>
+  IncompatibleKeys load_from(const std::vector<std::string_view>& names, const std::vector<Shape>& shapes, bool strict,
+                             F value) const {
+    std::unordered_map<std::string_view, size_t> places;
+    for (size_t i = 0; i < names.size(); ++i) places.emplace(names[i], i);
+    std::vector<T> ours, zeros;
+    std::vector<size_t> from;
+    IncompatibleKeys odd;
+    each_entry([&](const std::string& key, const T& t, bool may_lack) {
+      if (const auto i = places.find(key); i != places.end())
+        ours.push_back(t), from.push_back(i->second);
+      else if (may_lack)
+        zeros.push_back(t);
+      else
+        odd.missing_keys.push_back(key);
+    });
+    odd.unexpected_keys = tree::unexpected(state_, names);
+    const std::vector<TensorInfo> infos = TensorTraits<T>::infos(ours);
+    std::vector<std::string> faults;
+    // PyTorch before 0.4 had no 0-dim tensors.
+    const auto old = [&](size_t i) { return infos[i].shape.empty() && shapes[from[i]] == Shape{1}; };
+    for (size_t i = 0; i < ours.size(); ++i)
+      if (!(infos[i].shape == shapes[from[i]]) && !old(i))
+        faults.push_back(tree::size_mismatch(std::string(names[from[i]]), shapes[from[i]], infos[i].shape));
+    tree::check_loadable(*state_, strict ? odd : IncompatibleKeys{}, std::move(faults));
+    for (size_t i = 0; i < ours.size(); ++i) {
+      typename TensorTraits<T>::NoGrad scope(ours[i].maker());
+      const T t = value(from[i]);
+      ours[i].copy_(old(i) ? t.select(0, 0) : t);
+    }
+    for (const T& t : zeros) t.zero_();
+    return odd;
   }
   template <class P, class F> const Module& convert(P wanted, F change) const {
     std::vector<T*> places;
-    for (const auto& v : tree::walk(state_, true)) {
-      auto& s = static_cast<State&>(*v.node);
-      for (auto& p : s.parameters)
-        if (p.second) places.push_back(&p.second);
+    for (const auto& n : tree::all(state_)) {
+      auto& s = static_cast<State&>(*n);
+      s.each_parameter([&](const std::string&, T& t) { places.push_back(&t); });
       for (auto& b : s.buffers)
         if (b.tensor) places.push_back(&b.tensor);
     }
@@ -426,10 +421,15 @@ template <class T> class Module {
   std::shared_ptr<State> state_;
 };
 
+// The SDK has these; whoever includes this need not compile them again.
+extern template struct ModuleState<gradwire::Tensor>;
+extern template class Module<gradwire::Tensor>;
+
 }  // namespace gradwire::nn::basic
 
 namespace gradwire::nn {
 
 using Module = basic::Module<Tensor>;
+using HookHandle = basic::HookHandle<Tensor>;
 
 }  // namespace gradwire::nn

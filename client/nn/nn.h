@@ -14,6 +14,7 @@
 #include "client/nn/loss.h"
 #include "client/nn/module.h"
 #include "client/nn/norm.h"
+#include "client/nn/pad.h"
 #include "client/nn/pool.h"
 #include "client/nn/sequential.h"
 #include "client/nn/utils.h"
@@ -58,6 +59,16 @@ using AvgPool3d = basic::AvgPool3d<Tensor>;
 using AdaptiveAvgPool1d = basic::AdaptiveAvgPool1d<Tensor>;
 using AdaptiveAvgPool2d = basic::AdaptiveAvgPool2d<Tensor>;
 using AdaptiveAvgPool3d = basic::AdaptiveAvgPool3d<Tensor>;
+using ConstantPad1d = basic::ConstantPad1d<Tensor>;
+using ConstantPad2d = basic::ConstantPad2d<Tensor>;
+using ConstantPad3d = basic::ConstantPad3d<Tensor>;
+using ZeroPad2d = basic::ZeroPad2d<Tensor>;
+using ReflectionPad1d = basic::ReflectionPad1d<Tensor>;
+using ReflectionPad2d = basic::ReflectionPad2d<Tensor>;
+using ReflectionPad3d = basic::ReflectionPad3d<Tensor>;
+using ReplicationPad1d = basic::ReplicationPad1d<Tensor>;
+using ReplicationPad2d = basic::ReplicationPad2d<Tensor>;
+using ReplicationPad3d = basic::ReplicationPad3d<Tensor>;
 using MSELoss = basic::MSELoss<Tensor>;
 using L1Loss = basic::L1Loss<Tensor>;
 using SmoothL1Loss = basic::SmoothL1Loss<Tensor>;

@@ -43,8 +43,8 @@ void set_affine(MakerOf<T>& m, const S& shape, std::optional<DType> dtype, const
 /// What batch and instance norm share: weight, bias, running_mean, running_var and num_batches_tracked.
 template <class T> class RunningNorm : public Module<T> {
  public:
-  const T& weight() const { return this->state().parameters[0].second; }
-  const T& bias() const { return this->state().parameters[1].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
+  const T& bias() const { return this->state().parameters[1].tensor; }
   const T& running_mean() const { return this->state().buffers[0].tensor; }
   const T& running_var() const { return this->state().buffers[1].tensor; }
   const T& num_batches_tracked() const { return this->state().buffers[2].tensor; }
@@ -150,8 +150,8 @@ template <class T> class LayerNorm : public Module<T> {
   explicit LayerNorm(Ints normalized_shape, LayerNormOptions o = {},
                      std::source_location at = std::source_location::current())
       : LayerNorm(default_maker<T>(), normalized_shape, o, at) {}
-  const T& weight() const { return this->state().parameters[0].second; }
-  const T& bias() const { return this->state().parameters[1].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
+  const T& bias() const { return this->state().parameters[1].tensor; }
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) { return layer_norm(v, shape_, weight(), bias(), eps_, at); });
   }
@@ -180,8 +180,8 @@ template <class T> class GroupNorm : public Module<T> {
   GroupNorm(int64_t num_groups, int64_t num_channels, GroupNormOptions o = {},
             std::source_location at = std::source_location::current())
       : GroupNorm(default_maker<T>(), num_groups, num_channels, o, at) {}
-  const T& weight() const { return this->state().parameters[0].second; }
-  const T& bias() const { return this->state().parameters[1].second; }
+  const T& weight() const { return this->state().parameters[0].tensor; }
+  const T& bias() const { return this->state().parameters[1].tensor; }
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) { return group_norm(v, groups_, weight(), bias(), eps_, at); });
   }

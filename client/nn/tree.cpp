@@ -72,42 +72,55 @@ const std::shared_ptr<Node>* child(const Node& n, std::string_view name) {
 
 Node::~Node() {
   // Whoever would be the last to hold a module hands its children on first.
-  std::vector<std::shared_ptr<Node>> todo;
-  const auto take = [&todo](Node& n) {
-    for (auto& c : n.children) todo.push_back(std::move(c.second));
+  std::vector<std::shared_ptr<Node>> rest;
+  const auto take = [&rest](Node& n) {
+    for (auto& c : n.children) rest.push_back(std::move(c.second));
     n.children.clear();
   };
   take(*this);
-  while (!todo.empty()) {
-    const std::shared_ptr<Node> n = std::move(todo.back());
-    todo.pop_back();
+  while (!rest.empty()) {
+    const std::shared_ptr<Node> n = std::move(rest.back());
+    rest.pop_back();
     if (n && n.use_count() == 1) take(*n);
   }
 }
 
 std::vector<Visit> walk(const std::shared_ptr<Node>& root, bool once) {
-  std::vector<Visit> found, todo = {{"", root}};
+  std::vector<Visit> found, rest = {{"", root}};
   std::unordered_set<const Node*> seen;
-  while (!todo.empty()) {
-    Visit v = std::move(todo.back());
-    todo.pop_back();
+  while (!rest.empty()) {
+    Visit v = std::move(rest.back());
+    rest.pop_back();
     if (once && !seen.insert(v.node.get()).second) continue;
     if (found.size() == kMaxVisits) refuse("a model has at most " + std::to_string(kMaxVisits) + " modules");
     const auto& children = v.node->children;
-    for (auto c = children.rbegin(); c != children.rend(); ++c) todo.push_back({join(v.path, c->first), c->second});
+    for (auto c = children.rbegin(); c != children.rend(); ++c) rest.push_back({join(v.path, c->first), c->second});
     found.push_back(std::move(v));
+  }
+  return found;
+}
+
+std::vector<std::shared_ptr<Node>> all(const std::shared_ptr<Node>& root) {
+  std::vector<std::shared_ptr<Node>> found, rest = {root};
+  std::unordered_set<const Node*> seen;
+  while (!rest.empty()) {
+    std::shared_ptr<Node> n = std::move(rest.back());
+    rest.pop_back();
+    if (!seen.insert(n.get()).second) continue;
+    for (auto c = n->children.rbegin(); c != n->children.rend(); ++c) rest.push_back(c->second);
+    found.push_back(std::move(n));
   }
   return found;
 }
 
 std::vector<std::shared_ptr<Node>> children_first(const std::shared_ptr<Node>& root) {
   // Parent before children and those from the last to the first, read backwards.
-  std::vector<std::shared_ptr<Node>> found, todo = {root};
-  while (!todo.empty()) {
-    std::shared_ptr<Node> n = std::move(todo.back());
-    todo.pop_back();
+  std::vector<std::shared_ptr<Node>> found, rest = {root};
+  while (!rest.empty()) {
+    std::shared_ptr<Node> n = std::move(rest.back());
+    rest.pop_back();
     if (found.size() == kMaxVisits) refuse("a model has at most " + std::to_string(kMaxVisits) + " modules");
-    for (const auto& c : n->children) todo.push_back(c.second);
+    for (const auto& c : n->children) rest.push_back(c.second);
     found.push_back(std::move(n));
   }
   std::reverse(found.begin(), found.end());
@@ -126,8 +139,8 @@ void check_name(const Node& n, const char* what, std::string_view name) {
 
 void adopt(Node& parent, std::string_view name, const std::shared_ptr<Node>& node) {
   check_name(parent, "module", name);
-  for (const Visit& v : walk(node, true)) {
-    if (v.node.get() == &parent) refuse("module '" + std::string(name) + "' contains the module it is added to");
+  for (const auto& n : all(node)) {
+    if (n.get() == &parent) refuse("module '" + std::string(name) + "' contains the module it is added to");
   }
   for (auto& [key, value] : parent.children) {
     if (key == name) {

@@ -38,7 +38,9 @@ inline constexpr size_t kMaxVisits = 1000000;
 /// A module and all within it, each before its children. `once`: a module that stands at several places comes with the
 /// first of them. Throws Error{bad_argument} for more than kMaxVisits places.
 std::vector<Visit> walk(const std::shared_ptr<Node>& root, bool once);
-/// The same, children before their parent.
+/// The same without the paths, each module once: what it costs does not grow with the depth.
+std::vector<std::shared_ptr<Node>> all(const std::shared_ptr<Node>& root);
+/// Each place of a module, children before their parent.
 std::vector<std::shared_ptr<Node>> children_first(const std::shared_ptr<Node>& root);
 inline std::string join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;

@@ -1,14 +1,14 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "client/errors.h"
-#include "client/nn/traits.h"
+#include "client/nn/module.h"
 
 // torch.nn.utils, over a list of parameters: clip_grad_norm_(model.parameters(), 1.).
 
@@ -77,6 +77,46 @@ void vector_to_parameters(const T& vector, const std::vector<T>& parameters,
     parameters[i].copy_(vector.narrow(0, from, n, at).reshape(infos[i].shape, at), at);
     from += n;
   }
+}
+
+/// The length of v over these dims, which stay with size 1; over no dims: of each element; nullopt: of all of v.
+template <class T> T length_over(const T& v, const std::optional<Shape>& dims) {
+  return !dims ? norm(v) : dims->empty() ? v.abs() : norm(v, Scalar(2), *dims, true);
+}
+
+/// Replaces the parameter by two, `name`_g and `name`_v: its length for each place along dim (nullopt: of the whole),
+/// and its direction. Before each call of the module it is made anew, as g * v / |v|.
+template <class T>
+void weight_norm(const basic::Module<T>& m, const std::string& name = "weight", std::optional<int64_t> dim = 0) {
+  const std::string g = name + "_g", v = name + "_v";
+  for (const auto& [key, t] : m.named_parameters())
+    if (key == v)
+      raise(Error(Code::bad_argument, "Cannot register two weight_norm hooks on the same parameter " + name));
+  const T weight = m.get_parameter(name);
+  std::optional<Shape> others;
+  if (dim) {
+    const auto rank = static_cast<int64_t>(TensorTraits<T>::infos({&weight, 1})[0].shape.size());
+    if (*dim < 0 || *dim >= rank)
+      raise(Error(Code::index_out_of_range, "weight_norm: '" + name + "' has no dim " + std::to_string(*dim)));
+    others.emplace();
+    for (int64_t d = 0; d < rank; ++d)
+      if (d != *dim) others->push_back(d);
+  }
+  m.register_parameter(g, length_over(weight, others).detach());
+  m.register_parameter(v, weight.detach());
+  m.compute_parameter(name, [=](const basic::Module<T>& module) {
+    const T& direction = module.get_parameter(v);
+    return direction * (module.get_parameter(g) / length_over(direction, others));
+  });
+}
+/// Makes it one parameter again, of its present value.
+template <class T> void remove_weight_norm(const basic::Module<T>& m, const std::string& name = "weight") {
+  bool found = false;
+  for (const auto& [key, t] : m.named_parameters()) found |= key == name + "_v";
+  if (!found) raise(Error(Code::bad_argument, "weight_norm of '" + name + "' not found in " + m.str()));
+  m.keep_parameter(name);
+  m.register_parameter(name + "_g", T());
+  m.register_parameter(name + "_v", T());
 }
 
 }  // namespace gradwire::nn::utils

@@ -68,6 +68,8 @@ TEST_CASE_METHOD(NnFixture, "Layers begin with PyTorch's distributions", "[clien
   CHECK(bn.weight().to_vector<float>() == Floats32{1, 1, 1});
   CHECK(bn.bias().to_vector<float>() == Floats32{0, 0, 0});
   CHECK(bn.running_var().to_vector<float>() == Floats32{1, 1, 1});
+  CHECK(nn::Linear(0, 3).bias().to_vector<float>() == Floats32{0, 0, 0});
+  CHECK(nn::init::kaiming_normal_(zeros({0, 3})).numel() == 0);
   CHECK(fc.weight().requires_grad());
   CHECK(fc.weight().is_leaf());
   CHECK_FALSE(bn.running_mean().requires_grad());

@@ -148,6 +148,64 @@ TEST_CASE_METHOD(NnFixture, "Pools are the functions", "[client][nn][E30]") {
   CHECK(equal(nn::AdaptiveAvgPool3d(2)(x3), adaptive_avg_pool3d(x3, 2)));
 }
 
+TEST_CASE_METHOD(NnFixture, "Borders are the function's", "[client][nn][E35]") {
+  const auto x1 = randn({2, 3, 9}), x2 = randn({2, 3, 9, 8}), x3 = randn({2, 3, 5, 6, 7});
+  CHECK(equal(nn::ConstantPad1d(2, 3.5)(x1), pad(x1, {2, 2}, "constant", 3.5)));
+  CHECK(equal(nn::ConstantPad2d({1, 0, 2, 3}, -1)(x2), pad(x2, {1, 0, 2, 3}, "constant", -1)));
+  CHECK(equal(nn::ZeroPad2d(1)(x2), pad(x2, {1, 1, 1, 1})));
+  CHECK(equal(nn::ReflectionPad1d({2, 1})(x1), pad(x1, {2, 1}, "reflect")));
+  CHECK(equal(nn::ReflectionPad2d(2)(x2), pad(x2, {2, 2, 2, 2}, "reflect")));
+  CHECK(equal(nn::ReplicationPad3d(1)(x3), pad(x3, {1, 1, 1, 1, 1, 1}, "replicate")));
+  CHECK_THROWS_MATCHES(nn::ZeroPad2d({1, 2, 3}), BadArgument, Message("padding must be one integer or 4, got 3"));
+}
+
+TEST_CASE_METHOD(NnFixture, "Weight norm trains length and direction apart", "[client][nn][E7][E8]") {
+  nn::Linear fc(2, 1, {.bias = false});
+  {
+    no_grad scope;
+    fc.weight().copy_(tensor({{3., 4.}}));
+  }
+  nn::utils::weight_norm(fc);
+  CHECK(fc.get_parameter("weight_g").shape() == Shape{1, 1});
+  CHECK(fc.get_parameter("weight_g").item<float>() == 5);
+  std::string names;
+  for (const auto& e : fc.state_dict()) names += e.first + " ";
+  CHECK(names == "weight_g weight_v ");
+  nn::init::constant_(fc.get_parameter("weight_g"), 10);
+  const auto y = fc(ones({1, 2}));
+  CHECK(y.item<float>() == 14);
+  y.backward();
+  // w = g v / |v|, y = w1 + w2: dy/dg = (3 + 4) / 5; dy/dv = g / |v| (1 - v (v1 + v2) / |v|^2)
+  CHECK_THAT(fc.get_parameter("weight_g").grad().to_vector<float>(), Approx(Floats32{1.4f}));
+  CHECK_THAT(fc.get_parameter("weight_v").grad().to_vector<float>(), Approx(Floats32{.32f, -.24f}));
+  CHECK_THROWS_MATCHES(nn::utils::weight_norm(fc), BadArgument,
+                       Message("Cannot register two weight_norm hooks on the same parameter weight"));
+  nn::utils::remove_weight_norm(fc);
+  CHECK_THAT(fc.weight().to_vector<float>(), Approx(Floats32{6, 8}));
+  CHECK(fc.weight().is_leaf());
+  CHECK(fc.weight().requires_grad());
+  CHECK(fc.state_dict().size() == 1);
+  CHECK_THAT(fc(ones({1, 2})).to_vector<float>(), Approx(Floats32{14}));
+  CHECK_THROWS_MATCHES(
+      nn::utils::remove_weight_norm(fc), BadArgument,
+      Message("weight_norm of 'weight' not found in Linear(in_features=2, out_features=1, bias=False)"));
+
+  nn::Linear wide(20, 40);
+  const auto x = randn({3, 20});
+  const auto before = wide(x).to_vector<double>();
+  nn::utils::weight_norm(wide);
+  CHECK(wide.get_parameter("weight_g").shape() == Shape{40, 1});
+  CHECK(wide.get_parameter("weight_v").shape() == Shape{40, 20});
+  CHECK_THAT(wide(x).to_vector<double>(), Approx(before).margin(1e-5));
+  wide.to(float64);
+  CHECK_THAT(wide(x.to(float64)).to_vector<double>(), Approx(before).margin(1e-5));
+  nn::Conv2d conv(2, 3, 3);
+  nn::utils::weight_norm(conv, "weight", std::nullopt);
+  CHECK(conv.get_parameter("weight_g").shape().empty());
+  nn::utils::weight_norm(conv, "bias");
+  CHECK(conv(randn({1, 2, 5, 5})).shape() == Shape{1, 3, 3, 3});
+}
+
 TEST_CASE_METHOD(NnFixture, "Normalisation layers are the functions", "[client][nn][E36]") {
   const auto x = randn({4, 6, 5, 5});
   nn::LayerNorm ln({5, 5}), bare({5, 5}, {.elementwise_affine = false});
@@ -249,6 +307,15 @@ TEST_CASE_METHOD(NnFixture, "A sequence runs its layers in order", "[client][nn]
   std::vector<std::string> names;
   for (const auto& e : s.state_dict()) names.push_back(e.first);
   CHECK(names == std::vector<std::string>{"0.weight", "0.bias", "3.0.weight", "3.0.bias"});
+  CHECK_THROWS_MATCHES(s[4], IndexOutOfRange, Message("index 4 is out of range"));
+  nn::Sequential named(session);
+  named.add_module("first", a);
+  named.add_module("last", nn::ReLU());
+  CHECK(equal(named(x), relu(a(x))));
+  named.add_module("last", nn::Tanh());
+  CHECK(named.size() == 2);
+  CHECK(equal(named(x), tanh(a(x))));
+  CHECK(named.state_dict().contains("first.weight"));
   const nn::Sequential same = s, other(same, nn::ReLU());
   CHECK(same.is(s));
   CHECK(other.size() == 2);

@@ -145,6 +145,13 @@ TEST_CASE_METHOD(NnFixture, "A module changes its dtype in place, with its gradi
   const void* id = net.fc.weight().id();
   net.to("cpu", float64);
   CHECK(net.fc.weight().id() == id);
+  nn::Module tied;
+  tied.register_parameter("a", ones({2}));
+  tied.add_module("again", nn::Module());
+  tied.get_submodule("again").register_parameter("b", tied.get_parameter("a"));
+  CHECK(tied.to(float64).parameters().size() == 1);
+  CHECK(tied.get_parameter("a").id() == tied.get_parameter("again.b").id());
+  CHECK(tied.get_parameter("again.b").dtype() == float64);
   CHECK_THROWS_MATCHES(net.to(int64), BadArgument,
                        Message("nn.Module.to only accepts floating point or complex dtypes, but got desired "
                                "dtype=torch.int64"));
@@ -225,6 +232,7 @@ TEST_CASE_METHOD(NnFixture, "Hooks run before and after, in order, until they ar
     pre = gone.register_forward_pre_hook([](const nn::Module&, const Tensor&) {});
   }
   pre.remove();
+  nn::HookHandle().remove();
 }
 
 TEST_CASE_METHOD(NnFixture, "A module prints as Python prints it", "[client][nn]") {
@@ -247,7 +255,7 @@ Parameters: 51 (51 trainable); buffers: 5; bytes: 228
 }
 
 TEST_CASE_METHOD(NnFixture, "A model may be as deep as memory allows", "[client][nn]") {
-  constexpr int kDepth = 20000;
+  constexpr int kDepth = 300000;
   {
     nn::Module root;
     nn::Module inner = root;
@@ -258,6 +266,10 @@ TEST_CASE_METHOD(NnFixture, "A model may be as deep as memory allows", "[client]
     }
     inner = nn::Module();
     CHECK(root.eval().modules().size() == kDepth + 1);
+    CHECK(root.parameters().empty());
+    int seen = 0;
+    root.apply([&](const nn::Module& m) { seen += !m.is_training(); });
+    CHECK(seen == kDepth + 1);
   }
   nn::Module wide;
   for (int i = 0; i < 40; ++i) {  // 2^40 paths

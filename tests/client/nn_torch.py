@@ -67,7 +67,9 @@ def layers():
         nn.AvgPool3d(2, padding=1), nn.AdaptiveAvgPool1d(4), nn.AdaptiveAvgPool2d((3, 2)), nn.AdaptiveAvgPool3d(2),
         nn.Flatten(), nn.Flatten(0, 2), nn.Identity(), nn.Embedding(10, 3), nn.Sequential(), nn.MSELoss(),
         nn.CrossEntropyLoss(), nn.NLLLoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(), nn.KLDivLoss(), nn.BCELoss(),
-        nn.BCEWithLogitsLoss()]
+        nn.BCEWithLogitsLoss(), nn.ConstantPad1d(2, 3.5), nn.ConstantPad2d((1, 2, 3, 4), 0), nn.ConstantPad3d(1, -1),
+        nn.ZeroPad2d((1, 1, 2, 0)), nn.ReflectionPad1d(2), nn.ReflectionPad2d(1), nn.ReplicationPad1d((2, 1)),
+        nn.ReplicationPad2d(3), nn.ReplicationPad3d(1)]
 
 
 def load_error():

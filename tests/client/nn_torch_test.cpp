@@ -161,7 +161,16 @@ TEST_CASE_METHOD(Torch, "Modules and load errors print as PyTorch prints them", 
       nn::HuberLoss(),
       nn::KLDivLoss(),
       nn::BCELoss(),
-      nn::BCEWithLogitsLoss()};
+      nn::BCEWithLogitsLoss(),
+      nn::ConstantPad1d(2, 3.5),
+      nn::ConstantPad2d({1, 2, 3, 4}, 0),
+      nn::ConstantPad3d(1, -1),
+      nn::ZeroPad2d({1, 1, 2, 0}),
+      nn::ReflectionPad1d(2),
+      nn::ReflectionPad2d(1),
+      nn::ReplicationPad1d({2, 1}),
+      nn::ReplicationPad2d(3),
+      nn::ReplicationPad3d(1)};
   std::istringstream expected(content(folder / "layers"));
   for (const auto& layer : layers) {
     std::string line;
