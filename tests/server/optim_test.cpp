@@ -31,7 +31,7 @@ TEST_CASE("A program makes an optimiser, steps, changes its rate and steps again
   CHECK(r.status == 200);
   INFO(r.body);
   CHECK(r.body.find(R"("w":{"dtype":"float64","shape":[2],"data":[-1.0,-4.0])") != std::string::npos);
-  CHECK(r.body.find(R"("b":{"dtype":"float64","shape":[1],"data":[1.25])") != std::string::npos);
+  CHECK(r.body.find(R"("b":{"dtype":"float64","shape":[1],"data":[1.75])") != std::string::npos);
   CHECK(r.body.find(R"("opt":{"dtype":"int64","shape":[],"data":2)") != std::string::npos);
   CHECK(r.body.find(R"("w.grad":{"dtype":"float64","shape":[2],"data":[1.0,1.0])") != std::string::npos);
 
