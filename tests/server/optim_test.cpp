@@ -76,7 +76,8 @@ TEST_CASE("Optimisers and tensors are not taken for each other", "[http][F13]") 
   const std::string session = open_session(peer);
   REQUIRE(peer.ask("POST", session + "/run", R"({
     "inputs": {"w": {"data": [1.5], "requires_grad": true}},
-    "ops": [{"op": "optim.Adam", "in": [["w"]], "attrs": {"betas": [0.5, 0.9]}, "out": "opt"}]})")
+    "ops": [{"op": "optim.Adam", "in": [["w"]], "attrs": {"betas": [0, 0.9]}, "out": "opt"},
+            {"op": "optim.Rprop", "in": ["w"], "attrs": {"step_sizes": [0, 1]}}]})")
               .status == 200);
   for (const char* step :
        {R"({"op": "add", "in": ["w", "opt"]})", R"({"op": "cat", "in": [["w", "opt"]]})",
