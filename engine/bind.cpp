@@ -91,7 +91,7 @@ bool coerce(const Param& p, Bound& v) {
         return v.kind == ArgKind::integer || (v.kind == ArgKind::ints && (p.list_size == 0 || v.count == 1 ||
                                                                           static_cast<int>(v.count) == p.list_size));
       case Type::real:
-        return v.kind == ArgKind::floats;
+        return v.kind == ArgKind::floats || v.kind == ArgKind::ints;
       case Type::boolean:
         return v.kind == ArgKind::bools;
       default:

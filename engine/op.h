@@ -50,7 +50,10 @@ class Call {
   }
   /// An int stands for a list of one.
   std::span<const int64_t> ints(int i) const;
-  std::span<const double> reals(int i) const { return {args[i].floats, args[i].count}; }
+  /// Element k of a float[], in which whole numbers may stand; args[i].count says how many there are.
+  double real(int i, uint32_t k) const {
+    return args[i].kind == ArgKind::ints ? static_cast<double>(args[i].ints[k]) : args[i].floats[k];
+  }
   std::span<const IndexItem<Tensor>> index(int i) const { return {args[i].index, args[i].count}; }
 };
 

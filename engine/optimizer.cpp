@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <unordered_set>
 
@@ -12,119 +10,9 @@
 #include "engine/shape.h"
 
 namespace gradwire::engine {
-
-struct Algorithm {
-  const char* name;  // of its row
-  OptimKind kind;
-  int kept, numbers;  // how many tensors and numbers a parameter has; of the latter one counts steps
-};
-
 namespace {
 
-constexpr Algorithm kAlgorithms[] = {
-    {"optim.SGD", OptimKind::sgd, 1, 1},           {"optim.Adam", OptimKind::adam, 3, 1},
-    {"optim.AdamW", OptimKind::adam, 3, 1},        {"optim.Adamax", OptimKind::adamax, 2, 1},
-    {"optim.NAdam", OptimKind::nadam, 2, 2},       {"optim.RAdam", OptimKind::radam, 2, 1},
-    {"optim.RMSprop", OptimKind::rmsprop, 3, 1},   {"optim.Adagrad", OptimKind::adagrad, 1, 1},
-    {"optim.Adadelta", OptimKind::adadelta, 2, 1}, {"optim.Rprop", OptimKind::rprop, 2, 1},
-    {"optim.ASGD", OptimKind::asgd, 1, 3},
-};
-constexpr const char* kDecoupled = "optim.AdamW";
-
-// What may be said of an option, and the words for what may not.
-enum class Range : uint8_t { any, from_0, below_1, up_to_1 };
-struct OptionRow {
-  const char* name;  // of the parameter
-  Option first;
-  int count;  // 2: a pair
-  Range range;
-  const char* what;     // "Invalid <what>: -1"
-  double otherwise[2];  // of a pair that is not given
-};
-constexpr OptionRow kOptionRows[] = {
-    {"lr", Option::lr, 1, Range::from_0, "learning rate", {}},
-    {"lr_decay", Option::lr_decay, 1, Range::from_0, "lr_decay value", {}},
-    {"eps", Option::eps, 1, Range::from_0, "epsilon value", {}},
-    {"betas", Option::beta1, 2, Range::below_1, "beta parameter at index ", {0.9, 0.999}},
-    {"rho", Option::rho, 1, Range::up_to_1, "rho value", {}},
-    {"momentum", Option::momentum, 1, Range::from_0, "momentum value", {}},
-    {"dampening", Option::dampening, 1, Range::any, "", {}},
-    {"weight_decay", Option::weight_decay, 1, Range::from_0, "weight_decay value", {}},
-    {"nesterov", Option::nesterov, 1, Range::any, "", {}},
-    {"maximize", Option::maximize, 1, Range::any, "", {}},
-    {"amsgrad", Option::amsgrad, 1, Range::any, "", {}},
-    {"alpha", Option::alpha, 1, Range::from_0, "alpha value", {}},
-    {"centered", Option::centered, 1, Range::any, "", {}},
-    {"initial_accumulator_value",
-     Option::initial_accumulator_value,
-     1,
-     Range::from_0,
-     "initial_accumulator_value value",
-     {}},
-    {"etas", Option::eta_minus, 2, Range::any, "", {0.5, 1.2}},
-    {"step_sizes", Option::step_min, 2, Range::any, "", {1e-6, 50}},
-    {"lambd", Option::lambd, 1, Range::any, "", {}},
-    {"t0", Option::t0, 1, Range::any, "", {}},
-    {"momentum_decay", Option::momentum_decay, 1, Range::from_0, "momentum_decay value", {}},
-};
-const OptionRow* option_row(std::string_view name) {
-  const auto* row = std::ranges::find(kOptionRows, name, [](const OptionRow& r) { return std::string_view(r.name); });
-  return row == std::end(kOptionRows) ? nullptr : row;
-}
-
-/// The options of an algorithm in the order of its row's parameters.
-std::vector<const OptionRow*> options_of(const Algorithm& a) {
-  std::vector<const OptionRow*> all;
-  for (const Param& p : find_op(a.name)->sig.params) {
-    if (const OptionRow* row = option_row(p.name)) all.push_back(row);
-  }
-  return all;
-}
-
 [[noreturn]] void bad(std::string text) { throw Error(Code::bad_argument, std::move(text)); }
-
-std::string shown(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", x);
-  return text;
-}
-/// As Python writes a float.
-std::string as_float(double x) {
-  const std::string s = shown(x);
-  return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;
-}
-
-/// Reads parameter i of a call, which was given.
-void read(const Call& c, int i, const OptionRow& row, Options& to) {
-  const auto first = static_cast<size_t>(row.first);
-  if (row.count == 1) {
-    to.value[first] = c.scalar(i).real();
-    return;
-  }
-  const std::span<const double> pair = c.reals(i);
-  if (pair.size() != 2)
-    bad("argument '" + std::string(row.name) + "' must be a tuple of 2 floats, but has " + std::to_string(pair.size()));
-  to.value[first] = pair[0], to.value[first + 1] = pair[1];
-}
-
-void check_options(const Algorithm& a, const Options& o) {
-  for (const OptionRow* row : options_of(a)) {
-    for (int k = 0; k < row->count; ++k) {
-      const double x = o.value[static_cast<size_t>(row->first) + static_cast<size_t>(k)];
-      const bool right = row->range == Range::any ||
-                         (x >= 0 && (row->range == Range::from_0 || x < 1 || (row->range == Range::up_to_1 && x == 1)));
-      if (!right) {
-        bad("Invalid " + std::string(row->what) +
-            (row->count > 1 ? std::to_string(k) + ": " + as_float(x) : ": " + shown(x)));
-      }
-    }
-  }
-  if (a.kind == OptimKind::sgd && o[Option::nesterov] != 0 && (o[Option::momentum] <= 0 || o[Option::dampening] != 0))
-    bad("Nesterov momentum requires a momentum and zero dampening");
-  const double minus = o[Option::eta_minus], plus = o[Option::eta_plus];
-  if (a.kind == OptimKind::rprop && !(0 < minus && minus < 1 && 1 < plus))
-    bad("Invalid eta values: " + as_float(minus) + ", " + as_float(plus));
-}
 
 /// A row of float64.
 Tensor numbers(Context& cx, const std::vector<double>& v) {
@@ -165,59 +53,34 @@ void Optimizer::check_params(std::span<const Tensor> params) const {
 }
 
 void Optimizer::push(std::span<const Tensor> params, const Options& options) {
-  Group g{options, {}};
-  g.slots.reserve(params.size());
-  for (const Tensor& t : params) {
-    g.slots.emplace_back().param = t;
-    g.slots.back().number[0] = algorithm_.kind == OptimKind::asgd ? options[Option::lr] : 1;
-    g.slots.back().number[1] = 1;
-  }
-  groups_.reserve(groups_.size() + 1);
   const size_t bytes = (groups_.empty() ? sizeof(Optimizer) : 0) + sizeof(Group) + params.size() * sizeof(Slot);
   cx_.pool.charge(bytes);
+  try {
+    Group g{options, {}};
+    g.slots.reserve(params.size());
+    for (const Tensor& t : params) {
+      Slot& s = g.slots.emplace_back();
+      s.param = t;
+      s.number[0] = algorithm_.kind == OptimKind::asgd ? options[Option::lr] : 1, s.number[1] = 1;
+    }
+    groups_.push_back(std::move(g));
+  } catch (...) {
+    cx_.pool.uncharge(bytes);
+    throw;
+  }
   charged_ += bytes;
-  groups_.push_back(std::move(g));
 }
 
 Tensor make_optimizer(const Call& c) {
-  const auto* a =
-      std::ranges::find(kAlgorithms, c.row.name(), [](const Algorithm& x) { return std::string_view(x.name); });
-  Options o;
-  for (int i = 1; i < c.row.params; ++i) {
-    const OptionRow& row = *option_row(c.row.sig.params[static_cast<size_t>(i)].name);
-    if (c.has(i)) {
-      read(c, i, row, o);
-    } else if (row.count == 2) {
-      const auto first = static_cast<size_t>(row.first);
-      o.value[first] = row.otherwise[0], o.value[first + 1] = row.otherwise[1];
-    } else {
-      bad("parameter group didn't specify a value of required optimization parameter " + std::string(row.name));
-    }
-  }
-  auto made = std::make_unique<Optimizer>(c.cx, *a, c.tensors(0), o);
+  auto made = std::make_unique<Optimizer>(c.cx, algorithm_of(c.row.name()), c.tensors(0), all_options(c, 1));
   Tensor handle = c.cx.full({}, 0, DType::int64);
   extra(handle).optimizer = made.get();
   made.release();
   return handle;
 }
 
-namespace {
-/// The options that a call gives, on top of `o`.
-Options given(const Call& c, int first, const Algorithm& a, Options o) {
-  for (int i = first; i < c.row.params; ++i) {
-    const OptionRow* row = option_row(c.row.sig.params[static_cast<size_t>(i)].name);
-    if (!row || !c.has(i)) continue;
-    const std::vector<const OptionRow*> its = options_of(a);
-    if (std::ranges::find(its, row) == its.end()) bad(std::string(a.name) + " has no option '" + row->name + "'");
-    read(c, i, *row, o);
-  }
-  check_options(a, o);
-  return o;
-}
-}  // namespace
-
 void Optimizer::add_group(const Call& c, std::span<const Tensor> params, int first) {
-  const Options o = given(c, first, algorithm_, defaults_);
+  const Options o = with_options(c, first, algorithm_, defaults_);
   check_params(params);
   push(params, o);
 }
@@ -231,7 +94,7 @@ void Optimizer::set(const Call& c, int first, int64_t group) {
   std::vector<Options> fresh;
   for (int64_t k = 0; k < n; ++k) {
     const Options& now = groups_[static_cast<size_t>(k)].options;
-    fresh.push_back(group < 0 || group == k ? given(c, first, algorithm_, now) : now);
+    fresh.push_back(group < 0 || group == k ? with_options(c, first, algorithm_, now) : now);
   }
   for (size_t k = 0; k < fresh.size(); ++k) groups_[k].options = fresh[k];
 }
@@ -315,7 +178,7 @@ void Optimizer::apply(Move& m) const {
       break;
     case OptimKind::adam:
       v.step /= rest1, v.correction = std::sqrt(rest2);
-      if (algorithm_.name == kDecoupled) v.shrink = 1 - o[Option::lr] * v.weight_decay, v.weight_decay = 0;
+      if (algorithm_.decoupled) v.shrink = 1 - o[Option::lr] * v.weight_decay, v.weight_decay = 0;
       break;
     case OptimKind::adamax:
       v.step /= rest1;
@@ -394,9 +257,8 @@ std::vector<Tensor> Optimizer::state() const {
   std::vector<Tensor> all;
   for (const Group& g : groups_) {
     std::vector<double> options = {static_cast<double>(g.slots.size())};
-    for (const OptionRow* row : options_of(algorithm_)) {
-      for (int k = 0; k < row->count; ++k)
-        options.push_back(g.options.value[static_cast<size_t>(row->first) + static_cast<size_t>(k)]);
+    for (const OptionPlace& place : options_of(algorithm_)) {
+      for (size_t k = 0; k < place.count; ++k) options.push_back(g.options.value[place.first + k]);
     }
     all.push_back(numbers(cx_, options));
     for (const Slot& s : g.slots) {
@@ -410,9 +272,9 @@ std::vector<Tensor> Optimizer::state() const {
 }
 
 void Optimizer::load(const Tensor& handle, std::span<const Tensor> state) {
-  const std::vector<const OptionRow*> rows = options_of(algorithm_);
+  const std::vector<OptionPlace> places = options_of(algorithm_);
   size_t width = 1;
-  for (const OptionRow* row : rows) width += static_cast<size_t>(row->count);
+  for (const OptionPlace& place : places) width += place.count;
   const std::string foreign = "the state is not one that " + std::string(algorithm_.name) + " gave: ";
   const auto each = static_cast<size_t>(1 + algorithm_.kept);
   // Where its groups begin.
@@ -423,7 +285,7 @@ void Optimizer::load(const Tensor& handle, std::span<const Tensor> state) {
     if (head.empty()) bad(foreign + "tensor " + std::to_string(at) + " has no options of a group");
     const double n = head[0];
     if (!(n >= 1 && n <= static_cast<double>((state.size() - at - 1) / each)))
-      bad(foreign + "it has no tensors for " + shown(n) + " parameters");
+      bad(foreign + "it ends before the parameters of group " + std::to_string(heads.size()) + " do");
     heads.push_back(std::move(head)), begins.push_back(at + 1);
     at += 1 + static_cast<size_t>(n) * each;
   }
@@ -437,9 +299,8 @@ void Optimizer::load(const Tensor& handle, std::span<const Tensor> state) {
   for (size_t k = 0; k < fresh.size(); ++k) {
     Group& g = fresh[k];
     const double* value = heads[k].data() + 1;
-    for (const OptionRow* row : rows) {
-      for (int i = 0; i < row->count; ++i)
-        g.options.value[static_cast<size_t>(row->first) + static_cast<size_t>(i)] = *value++;
+    for (const OptionPlace& place : places) {
+      for (size_t i = 0; i < place.count; ++i) g.options.value[place.first + i] = *value++;
     }
     check_options(algorithm_, g.options);
     size_t at = begins[k];

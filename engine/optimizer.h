@@ -1,48 +1,12 @@
 #pragma once
 
-#include <array>
-#include <string>
-#include <string_view>
+#include <span>
 #include <vector>
 
-#include "engine/kernels.h"
 #include "engine/op.h"
+#include "engine/optimizer_options.h"
 
 namespace gradwire::engine {
-
-/// Hyper-parameters. A group has a number for each, flags as 0 and 1; an algorithm uses those of its row's parameters.
-enum class Option : uint8_t {
-  lr,
-  momentum,
-  dampening,
-  weight_decay,
-  nesterov,
-  maximize,
-  beta1,
-  beta2,
-  eps,
-  amsgrad,
-  alpha,
-  centered,
-  lr_decay,
-  initial_accumulator_value,
-  rho,
-  eta_minus,
-  eta_plus,
-  step_min,
-  step_max,
-  lambd,
-  t0,
-  momentum_decay
-};
-inline constexpr int kOptions = 22;
-struct Options {
-  std::array<double, kOptions> value{};
-  double& operator[](Option o) { return value[static_cast<size_t>(o)]; }
-  double operator[](Option o) const { return value[static_cast<size_t>(o)]; }
-};
-
-struct Algorithm;
 
 /// An optimiser: groups of parameters, their hyper-parameters, and what the algorithm keeps from step to step. It keeps
 /// its parameters alive. A 0-dim int64 tensor stands for it, whose value is the number of steps taken, and which owns

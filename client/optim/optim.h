@@ -6,6 +6,7 @@
 //   gradwire::optim::StepLR schedule(opt, 30);
 //   opt.zero_grad(), loss.backward(), opt.step();
 
+#include "client/optim/lbfgs.h"
 #include "client/optim/optimizer.h"
 #include "client/optim/schedule.h"
 #include "client/tensor.h"
@@ -24,5 +25,6 @@ using Adagrad = basic::Adagrad<Tensor>;
 using Adadelta = basic::Adadelta<Tensor>;
 using Rprop = basic::Rprop<Tensor>;
 using ASGD = basic::ASGD<Tensor>;
+using LBFGS = basic::LBFGS<Tensor>;
 
 }  // namespace gradwire::optim

@@ -14,6 +14,14 @@
 
 namespace gradwire::optim::basic {
 
+/// The only element of a tensor, of which the SDK waits for the value.
+template <class T> double number_of(const T& t) {
+  if constexpr (requires { t.template item<double>(); })
+    return t.template item<double>();
+  else
+    return item(t).real();
+}
+
 /// A handle; a copy is a second handle of one optimiser, but knows only of the rates that were set through itself.
 template <class T> class Optimizer : public LearningRates {
  public:
@@ -45,7 +53,7 @@ template <class T> class Optimizer : public LearningRates {
     optim_load_state(handle_, state, at);
     size_t first = 0;
     for (size_t g = 0; g < groups(); ++g) {
-      note(number(select(state.at(first), 0, 1)), g);
+      note(number_of(select(state.at(first), 0, 1)), g);
       first += 1 + (state.size() - groups()) / all_params() * params_[g].size();
     }
   }
@@ -70,12 +78,6 @@ template <class T> class Optimizer : public LearningRates {
     size_t n = 0;
     for (const auto& p : params_) n += p.size();
     return n;
-  }
-  static double number(const T& t) {
-    if constexpr (requires { t.template item<double>(); })
-      return t.template item<double>();
-    else
-      return item(t).real();
   }
 
   T handle_;

@@ -175,10 +175,16 @@ constexpr OpDef kRows[] = {
     },
     {
         .sig = "optim.state(Optimizer self) -> Tensor[]",
-        .doc = "A copy of all that optim.load_state needs. For each group a float64 row: the number of its parameters, "
-               "then its options in the order of the constructor's parameters, of a pair both; then for each parameter "
-               "a float64 row, which begins with the number of its steps, and what is kept of it, in torch's order, an "
-               "empty tensor where there is nothing yet.",
+        .doc =
+            "A copy of all that optim.load_state needs. For each group a float64 row: the number of its parameters, "
+            "then its options in the order of the constructor's parameters, of a pair both. Then for each parameter a "
+            "float64 row of the number of its steps (NAdam: and mu_product; ASGD: and eta, mu), and what is kept of "
+            "it, "
+            "each as an empty tensor where there is nothing yet: SGD momentum_buffer; Adam and AdamW exp_avg, "
+            "exp_avg_sq, max_exp_avg_sq; Adamax exp_avg, exp_inf; NAdam and RAdam exp_avg, exp_avg_sq; RMSprop "
+            "square_avg, momentum_buffer, grad_avg; Adagrad sum; Adadelta square_avg, acc_delta; Rprop prev, "
+            "step_size; "
+            "ASGD ax.",
         .compute = [](const Call& c) -> Results { return its(c).state(); },
         .no_grad = kUpdates,
         .samples = {"o(2, 3)"},

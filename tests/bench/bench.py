@@ -62,6 +62,8 @@ OPERATORS = (
     ("cumsum", "cumsum", "10,000 x 1,000 float32, along the rows"),
     ("index/rows", "index_rows", "100,000 rows of 64 float32, out of order"),
     ("index/mask", "index_mask", "1e7 float32, about half of them"),
+    ("optim/sgd", "optim SGD", "a step with momentum, 11.7 million float32 in 62 tensors"),
+    ("optim/adam", "optim Adam", "a step, 11.7 million float32 in 62 tensors"),
     ("einsum/batch", "einsum_batch", "bij,bjk->bik, 64 times 128 x 128 float32"),
     ("einsum/chain", "einsum_chain", "bn,anm,bm->ba, b 512, the others 64, float32"),
 )

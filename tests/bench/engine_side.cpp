@@ -107,6 +107,34 @@ Work pool(Engine& e, const Arguments& a) {
   return layer(e, {x}, a.at(0) == "backward", [x] { return max_pool2d(x, 3, 2, 1); });
 }
 
+// Steps of an optimiser over the parameters of a ResNet-18: 11.7 million in 62 tensors.
+Work optimise(Engine& e, const std::string& name) {
+  std::vector<int64_t> sizes = {9408, 64, 64};
+  int64_t from = 64;
+  for (const int64_t to : {64, 128, 256, 512}) {
+    for (int block = 0; block < 2; ++block) {
+      for (const int64_t n : {from * to * 9, to, to, to * to * 9, to, to}) sizes.push_back(n);
+      if (from != to) sizes.insert(sizes.end(), {from * to, to, to});
+      from = to;
+    }
+  }
+  sizes.insert(sizes.end(), {512'000, 1000});
+  std::vector<Tensor> params;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    params.push_back(e.make({sizes[k]}, static_cast<int>(k)));
+    set_grad(params.back(), e.make({sizes[k]}, static_cast<int>(k) + 1));
+  }
+  const Tensor optimizer =
+      name == "Adam" ? optim_Adam(params, {.lr = 1e-6}) : optim_SGD(params, {.lr = 1e-6, .momentum = 0.9});
+  return {[optimizer] { optim_step(optimizer); },
+          [optimizer, params] {
+            optim_step(optimizer);
+            double sum = 0;
+            for (const Tensor& p : params) sum += total(p);
+            return sum;
+          }};
+}
+
 }  // namespace
 
 int main() {
@@ -151,6 +179,7 @@ int main() {
          const Tensor a = e.make(many, 1);
          return whole([a, mask = gt(a, 0)] { return index(a, {mask}); });
        }},
+      {"optim", [&](const Arguments& arguments) { return optimise(e, arguments.at(0)); }},
       {"einsum_batch",
        [&](const Arguments&) {
          return whole([a = e.make({64, 128, 128}, 1), b = e.make({64, 128, 128}, 2)] {

@@ -105,6 +105,30 @@ def total(result):
     return sum(t.sum().item() for t in (result if isinstance(result, tuple) else (result,)))
 
 
+class Optimise:
+    """Steps over the parameters of a ResNet-18: 11.7 million in 62 tensors."""
+
+    def __init__(self, name):
+        sizes, before = [9408, 64, 64], 64
+        for to in (64, 128, 256, 512):
+            for _ in range(2):
+                sizes += [before * to * 9, to, to, to * to * 9, to, to]
+                sizes += [before * to, to, to] if before != to else []
+                before = to
+        sizes += [512_000, 1000]
+        self.params = [make(n, salt=k) for k, n in enumerate(sizes)]
+        for k, p in enumerate(self.params):
+            p.grad = make(p.numel(), salt=k + 1)
+        self.step = torch.optim.Adam(self.params, lr=1e-6).step if name == "Adam" else torch.optim.SGD(self.params, lr=1e-6, momentum=0.9).step
+
+    def __call__(self):
+        self.step()
+        return self
+
+    def sum(self):
+        return sum(p.sum().double() for p in self.params)
+
+
 WORKLOADS = {
     "conv2d": conv2d,
     "batch_norm": batch_norm,
@@ -121,6 +145,7 @@ WORKLOADS = {
     "cumsum": lambda: of_table(lambda a: torch.cumsum(a, -1)),
     "index_rows": index_rows,
     "index_mask": index_mask,
+    "optim": Optimise,
     "einsum_batch": lambda: einsum("bij,bjk->bik", (64, 128, 128), (64, 128, 128)),
     "einsum_chain": lambda: einsum("bn,anm,bm->ba", (512, 64), (64, 64, 64), (512, 64)),
 }

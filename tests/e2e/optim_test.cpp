@@ -1,6 +1,6 @@
 // Optimisers on a server, by the SDK; the same text runs on the engine in this process.
 #include <catch2/catch_test_macros.hpp>
-#include <cstring>
+#include <cmath>
 #include <vector>
 
 #include "client/gradwire.h"
@@ -112,4 +112,18 @@ TEST_CASE("Mistakes with optimisers reach the client as errors of the operator",
         "add: add(): argument 'self' (position 1) must be Tensor or Number, not Optimizer");
   CHECK(sync([&] { opt.set({.lr = 0.5, .group = 3}); }) == "optim.set: group 3 is out of range: there is 1 of them");
   CHECK(sync([&] { opt.step(); }) == "");
+}
+
+TEST_CASE("LBFGS on this side moves parameters on the server", "[e2e][F10]") {
+  auto client = gradwire::connect("local");
+  auto p = gradwire::tensor({1., -2.}, {.requires_grad = true});
+  optim::LBFGS opt({p});
+  const double loss = opt.step([&] {
+    opt.zero_grad();
+    auto square = (p * p).sum();
+    square.backward();
+    return square;
+  });
+  CHECK(loss == 5);
+  CHECK(std::abs(p.to_vector<double>()[0]) + std::abs(p.to_vector<double>()[1]) < 1e-6);
 }

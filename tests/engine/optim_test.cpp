@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <cmath>
+#include <string>
 
 #include "engine/optimizer.h"
 #include "schema/ops.h"
@@ -56,6 +57,15 @@ struct Start {
     optim_step(optimizer);
   }
 };
+
+// NaN is like NaN: halves may have less variance than none.
+std::string first_difference(const Values& a, const Values& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i] && !(std::isnan(a[i]) && std::isnan(b[i])))
+      return "element " + std::to_string(i) + " is " + std::to_string(a[i]) + ", not " + std::to_string(b[i]);
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -161,12 +171,12 @@ TEST_CASE("Layout, alignment, the number of elements and of threads change no bi
       };
       const Tensor source = e.cx.contiguous(e.doubles({n}, start), t);
       const Values whole = run(copy_of(e.cx, source), 1);
-      CHECK(run(copy_of(e.cx, source), 2) == whole);
+      CHECK(first_difference(run(copy_of(e.cx, source), 2), whole) == "");
       // Every third element of something larger.
       const Tensor room = e.cx.full(Shape{3 * n + 1}, 7, t);
       const Tensor apart = e.cx.alias(room, Shape{n}, Shape{3}, 1);
       e.cx.copy(apart, source);
-      CHECK(run(apart, 2) == whole);
+      CHECK(first_difference(run(apart, 2), whole) == "");
       CHECK(values(room)[0] == 7);
       CHECK(values(room)[2] == 7);
     }

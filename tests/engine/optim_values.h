@@ -1,5 +1,5 @@
 // Printed by optim_values.py with torch 1.13; do not edit.
-// Included by optim_test.cpp in the list of its cases.
+// Included inside the list of cases in optim_test.cpp.
 // clang-format off
 {"SGD {.lr = 0.1}", [](Params p) { return optim_SGD(p, {.lr = 0.1}); },
  {-0.25829131874478506, -0.2147483648, 0.0536870912, 0.06991758576355465, -0.23931955094839844, 0.8686951891095213, 0.05676030078464842}},

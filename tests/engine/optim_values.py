@@ -55,7 +55,7 @@ def cpp(v):
 
 def main():
     lines = ["// Printed by optim_values.py with torch %s; do not edit." % torch.__version__[:4],
-             "// Included by optim_test.cpp in the list of its cases.", "// clang-format off"]
+             "// Included inside the list of cases in optim_test.cpp.", "// clang-format off"]
     for name, options in CASES:
         given = ", ".join(".%s = %s" % (k, cpp(v)) for k, v in options.items())
         values = ", ".join(repr(v) for v in ten_steps(name, options))

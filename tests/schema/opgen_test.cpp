@@ -53,6 +53,9 @@ TEST_CASE("opgen reads rows among comments, strings and code, and derives the in
   CHECK_THAT(h, ContainsSubstring("std::array<T, 2> max("));
   CHECK_THAT(run.file("ops.md"), ContainsSubstring("self + alpha * other, elementwise."));
   CHECK_THAT(run.file("operators.json"), ContainsSubstring(R"("name": "max", "overload": "dim")"));
+  CHECK_THAT(run.file("operators.json"), ContainsSubstring(R"("name": "optim.SGD", "overload": "")"));
+  CHECK_THAT(h, ContainsSubstring("void optim_step(const T& self, "));
+  CHECK_THAT(h, ContainsSubstring("T optim_SGD(std::span<const T> params, "));
   CHECK_THAT(run.file("operators.json"), ContainsSubstring(R"("doc": "The sum \"over\" dims.")"));
 }
 

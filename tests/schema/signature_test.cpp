@@ -23,6 +23,14 @@ TEST_CASE("A signature gives names, types, defaults and keyword-only marks", "[s
   CHECK(s.results[0].name.empty());
 }
 
+TEST_CASE("What belongs to optim has a name of two words", "[signature]") {
+  const Signature s = parse_signature("optim.step(Optimizer self) -> ()");
+  CHECK(s.name == "optim.step");
+  CHECK(s.overload.empty());
+  CHECK(s.full_name() == "optim.step");
+  CHECK(s.params.at(0).type == Type::optimizer);
+}
+
 TEST_CASE("Every kind of default is read", "[signature]") {
   const Signature s = parse_signature(
       "f(int a=-3, float b=1e-5, Scalar c=2.5, str d='mean', dtype e=float32, int[] f=[1, -2], float g=2, device "
