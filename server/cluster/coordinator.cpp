@@ -129,6 +129,7 @@ void Coordinator::on_failed(int rank, const Error& e) {
   const std::string text = "rank " + std::to_string(rank) + ": " + e.message();
   if (failures_.size() < kMaxText / 2) failures_ += (failures_.empty() ? "" : "; ") + text;
   failure_code_ = e.code();
+  seats_[static_cast<size_t>(rank)].failed = true;
   const bool at_once = e.code() != Code::unavailable;
   if (at_once) return break_up(Error(e.code(), failures_));
   if (judged_at_ == Moment::max()) judged_at_ = std::chrono::steady_clock::now() + kJudgement;
@@ -140,6 +141,7 @@ void Coordinator::on_lost(Channel& channel, const Error& why) {
   Seat& seat = seats_[static_cast<size_t>(found->second)];
   if (!seat.channel) return;
   seat.channel = nullptr;
+  if (seat.failed) return break_up(Error(failure_code_, failures_));  // and has given up for that
   break_up(Error(Code::unavailable, "rank " + std::to_string(found->second) + " is gone: its server at " +
                                         seat.address + ": " + why.message()));
 }

@@ -38,7 +38,7 @@ class Coordinator : public std::enable_shared_from_this<Coordinator> {
   struct Seat {
     ChannelPtr channel;
     std::string address, blob;
-    bool ready = false;
+    bool ready = false, failed = false;
   };
   void form();
   void say(int rank, decltype(Message::body));

@@ -117,7 +117,7 @@ class FileMeeting final : public Meeting {
                                   "waiting for processes to connect has timed out: " + std::to_string(seen_) + " of " +
                                       std::to_string(self_.world_size) + " have written to " + path_));
         if (met) {
-          if (!*met) withdraw();
+          if (!complete_) withdraw();
           return done_(std::move(*met));
         }
         std::unique_lock lock(mutex_);
@@ -189,6 +189,7 @@ class FileMeeting final : public Meeting {
                                               std::to_string(self_.world_size));
     }
     if (static_cast<int>(mine.size()) < self_.world_size) return std::nullopt;
+    complete_ = true;
     content.done.insert(self_.id);
     const bool last = std::all_of(content.guests.begin(), content.guests.end(),
                                   [&](auto& g) { return content.done.contains(g.second.id); });
@@ -230,7 +231,7 @@ class FileMeeting final : public Meeting {
   const Guest self_;
   const Moment deadline_;
   Done<Result<Met>> done_;
-  bool written_ = false;  // the thread's
+  bool written_ = false, complete_ = false;  // the thread's
   size_t seen_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
