@@ -13,8 +13,8 @@ namespace gradwire::server::cluster::plane {
 /// recv, so that a message which waits to be taken holds up none of the other kind.
 inline constexpr int kLanes = 2;
 
-/// Makes them. Whoever connects has two seconds to
-/// prove that he knows the group's key; the others are dropped, and harm nothing but the few microseconds they cost.
+/// Makes them. Whoever connects has two seconds to prove that he knows the group's key; who does not is dropped, and
+/// harms nothing but the few microseconds he costs.
 ///
 /// The higher rank connects to the lower:
 ///   -> magic, its rank, the other's rank, the lane, its nonce of 32 bytes
