@@ -1,5 +1,8 @@
 #include "server/cluster/tls.h"
 
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
 #include <cctype>
 #include <fstream>
 #include <sstream>
@@ -65,6 +68,21 @@ bool is_name(std::string name, std::string host) {
   return name == host;
 }
 
+/// The library takes a key that is not the certificate's, and then has none.
+bool fits(const std::string& certificate, const std::string& key) {
+  const auto bio = [](const std::string& path) {
+    const std::string pem = file(path);
+    BIO* b = BIO_new(BIO_s_mem());
+    if (b) BIO_write(b, pem.data(), static_cast<int>(pem.size()));
+    return std::unique_ptr<BIO, decltype(&BIO_free)>(b, &BIO_free);
+  };
+  const std::unique_ptr<X509, decltype(&X509_free)> x(
+      PEM_read_bio_X509(bio(certificate).get(), nullptr, nullptr, nullptr), &X509_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> k(
+      PEM_read_bio_PrivateKey(bio(key).get(), nullptr, nullptr, nullptr), &EVP_PKEY_free);
+  return x && k && X509_check_private_key(x.get(), k.get()) == 1;
+}
+
 Opened opened(kj::AuthenticatedStream s) {
   // Shared, as std::function wants what it holds to be copied.
   auto identity = std::make_shared<kj::Own<kj::PeerIdentity>>(kj::mv(s.peerIdentity));
@@ -91,8 +109,11 @@ Tls::Tls(const std::string& certificate, const std::string& key, const std::stri
   try {
     impl_ = std::make_unique<Impl>(certificate, key, authority);
   } catch (const kj::Exception&) {
-    throw Error(Code::bad_argument, "'" + key + "' is not the private key of '" + certificate + "'");
+    throw Error(Code::bad_argument,
+                "'" + certificate + "', '" + key + "' and '" + authority + "' cannot be used for TLS");
   }
+  if (!fits(certificate, key))
+    throw Error(Code::bad_argument, "'" + key + "' is not the private key of '" + certificate + "'");
 }
 Tls::~Tls() = default;
 

@@ -84,6 +84,7 @@ LIBRARIES = [
     (r"cuda|cublas|cudnn|cusolver|cub/|nccl|thrust/", ["engine/cuda/*"]),
     (r"hwy/", ["engine/cpu/*", "tests/engine/*", "tests/bench/*"]),
     (r"cblas|lapacke|dnnl|oneapi/", ["engine/cpu/*", "tests/engine/*", "tests/bench/*"]),
+    (r"gloo/", ["server/cluster/plane/*", "tests/bench/*"]),
     (r"omp\.h", ["engine/cpu/*", "server/executor.cpp", "tests/*"]),
 ]
 
