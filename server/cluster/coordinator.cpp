@@ -138,12 +138,18 @@ void Coordinator::on_failed(int rank, const Error& e) {
 void Coordinator::on_lost(Channel& channel, const Error& why) {
   const auto found = ranks_.find(&channel);
   if (found == ranks_.end() || state_ == State::broken) return;
-  Seat& seat = seats_[static_cast<size_t>(found->second)];
+  const int rank = found->second;
+  Seat& seat = seats_[static_cast<size_t>(rank)];
   if (!seat.channel) return;
+  if (state_ == State::gathering && rank != 0) {  // it may come again
+    ranks_.erase(found);
+    seat = {};
+    return;
+  }
   seat.channel = nullptr;
   if (seat.failed) return break_up(Error(failure_code_, failures_));  // and has given up for that
-  break_up(Error(Code::unavailable, "rank " + std::to_string(found->second) + " is gone: its server at " +
-                                        seat.address + ": " + why.message()));
+  break_up(Error(Code::unavailable,
+                 "rank " + std::to_string(rank) + " is gone: its server at " + seat.address + ": " + why.message()));
 }
 
 void Coordinator::on_time(Moment now) {

@@ -28,7 +28,7 @@ class Coordinator : public std::enable_shared_from_this<Coordinator> {
   void seat_all(std::vector<ChannelPtr>, std::vector<std::string> addresses);
 
   void on_message(Channel&, Message);
-  /// The other end of this channel is gone.
+  /// The other end of this channel is gone. While the group gathers, its place is free again.
   void on_lost(Channel&, const Error&);
   void on_time(Moment now);
   void break_up(Error, bool left = false);

@@ -67,12 +67,10 @@ void Joiner::met(Result<Met> r) {
   dial();
 }
 
-void Joiner::host(std::string meeting, const std::optional<Address>& at) {
+void Joiner::host(const std::string& meeting, const std::optional<Address>& at) {
   try {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - std::chrono::steady_clock::now());
     listen_to(loop_.host(meeting, plan_.world_size, std::max(left, Milliseconds(1)), at));
-    channel_->send({0, 0, Hello{kMinVersion, kMaxVersion, loop_.setup().advertise.text()}});
-    channel_->send({0, 0, Join{std::move(meeting), plan_.world_size, 0}});
   } catch (const Error& e) {
     finish(e);
   }

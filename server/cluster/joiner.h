@@ -20,7 +20,7 @@ class Joiner : public std::enable_shared_from_this<Joiner> {
  private:
   void meet();
   void met(Result<Met>);
-  void host(std::string meeting, const std::optional<Address>& at);
+  void host(const std::string& meeting, const std::optional<Address>& at);
   void dial();
   void again(const std::string& problem);
   void listen_to(ChannelPtr);

@@ -64,6 +64,7 @@ Loop::~Loop() noexcept {
 // ---- who lives here
 
 void Loop::join(JoinOptions options, Answer<GroupPtr> done) {
+  if (ending_) return;  // the answer says it
   try {
     std::string backend = options.backend;
     for (char& c : backend) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -303,7 +304,10 @@ ChannelPtr Loop::host(const std::string& meeting, int world_size, Milliseconds p
             .eagerlyEvaluate(nullptr);
   }
   auto [member, host] = make_pipe([queue = queue_](std::function<void()> f) { queue->post(std::move(f)); });
-  add(std::move(host), nullptr);
+  // Seated before anybody else is heard: whatever breaks the group, this member is told.
+  Inbound& in = add(std::move(host), nullptr);
+  in.address = own, in.seated = true, --strangers_;
+  coordinator->seat({meeting, world_size, 0}, in.channel, own);
   return std::move(member);
 }
 

@@ -42,8 +42,8 @@ class Loop final : public Home, private kj::TaskSet::ErrorHandler {
   /// A link to another server; what is sent before it is open waits.
   ChannelPtr dial(const Address&);
   /// A group that others may come to under this name, through the peer address or, where the port is another, a
-  /// listener of its own for as long as the group gathers. Returns the channel of this server's member, which gets
-  /// what a link would get. Throws Error.
+  /// listener of its own for as long as the group gathers. Returns the channel of this server's member, which is rank
+  /// 0. Throws Error.
   ChannelPtr host(const std::string& meeting, int world_size, Milliseconds patience, const std::optional<Address>&);
   void after(Milliseconds, std::function<void()>);
   void drop(Joiner&);
@@ -59,7 +59,7 @@ class Loop final : public Home, private kj::TaskSet::ErrorHandler {
  private:
   struct Inbound {
     ChannelPtr channel;
-    Link* link = nullptr;  // null: from within this server
+    Link* link = nullptr;  // null: this server's own member
     Moment since;
     std::optional<std::string> address;  // once it has said hello
     bool seated = false;

@@ -1,3 +1,9 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -84,6 +90,92 @@ TEST_CASE("a server that dies in mid all_reduce is named to the others within a 
     CHECK(seconds_since(gone) < 1);
     for (size_t i : {0, 1}) CHECK(all[i].done.wait_for(milliseconds(1000)) == std::future_status::ready);
   }
+}
+
+/// A server in a process of its own, of which this program's main() tells.
+class Process {
+ public:
+  Process(const std::string& url, int rank, int size) {
+    int out[2];
+    if (::pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    std::string words[] = {"/proc/self/exe", "member", url, std::to_string(rank), std::to_string(size)};
+    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), nullptr};
+    const int rc = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(out[1]);
+    out_ = out[0];
+    if (rc != 0) throw std::runtime_error("no process");
+  }
+  ~Process() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    ::close(out_);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  void wait_until_joined() const {
+    char line[7];
+    for (size_t have = 0; have < sizeof line;) {
+      const ssize_t n = ::read(out_, line + have, sizeof line - have);
+      if (n <= 0) throw std::runtime_error("the other server has not joined");
+      have += static_cast<size_t>(n);
+    }
+  }
+  pid_t pid = -1;
+
+ private:
+  int out_ = -1;
+};
+
+/// Ranks 0 and 1 here, rank 2 in a process; all in mid all_reduce when `strike` meets that process.
+void strike(int signal, milliseconds timeout, const std::function<void(const Error&, double seconds)>& check) {
+  Servers servers = real(2);
+  std::vector<Joined> joined;
+  for (int r = 0; r < 2; ++r) joined.push_back(join(servers[r], servers.options(r, 3)));
+  const Process victim(servers.url(), 2, 3);
+  victim.wait_until_joined();
+  std::vector<GroupPtr> groups;
+  for (auto& j : joined) groups.push_back(*j.get());
+  for (int i = 0; i < 2; ++i) {
+    auto a = start(groups[0], terms(Collective::all_reduce, 1 << 22)),
+         b = start(groups[1], terms(Collective::all_reduce, 1 << 22));
+    REQUIRE(a.done.get());
+    REQUIRE(b.done.get());
+  }
+  auto a = start(groups[0], terms(Collective::all_reduce, 1 << 22), 1, timeout),
+       b = start(groups[1], terms(Collective::all_reduce, 1 << 22), 1, timeout);
+  ::kill(victim.pid, signal);
+  const auto struck = std::chrono::steady_clock::now();
+  // The first may have been on its way already; then it is the next that fails.
+  for (;;) {
+    auto first = a.done.get(), second = b.done.get();
+    for (const auto* one : {&first, &second}) {
+      if (!*one) check(one->error(), seconds_since(struck));
+    }
+    if (!first || !second) return;  // what one has received in full the other has not
+    a = start(groups[0], terms(Collective::all_reduce, 1 << 22), 1, timeout);
+    b = start(groups[1], terms(Collective::all_reduce, 1 << 22), 1, timeout);
+  }
+}
+
+TEST_CASE("a killed server is named to every survivor within a second, fifty times", "[cluster][T41][H36][long]") {
+  for (int round = 0; round < 50; ++round) {
+    strike(SIGKILL, std::chrono::seconds(20), [](const Error& e, double seconds) {
+      CHECK(e.code() == Code::unavailable);
+      CHECK_THAT(e.message(), ContainsSubstring("rank 2 is gone"));
+      CHECK(seconds < 1);
+    });
+  }
+}
+
+TEST_CASE("a stopped server costs the others their deadline, and no more", "[cluster][H36]") {
+  strike(SIGSTOP, milliseconds(1000), [](const Error& e, double seconds) {
+    CHECK(e.code() == Code::deadline_exceeded);
+    CHECK(seconds < 3);
+  });
 }
 
 TEST_CASE("what agreement costs", "[.measure]") {

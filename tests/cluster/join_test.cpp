@@ -220,6 +220,20 @@ TEST_CASE("the master refuses ranks out of range, ranks twice and other sizes, f
   CHECK(both(rank, size) == text);
 }
 
+TEST_CASE("a rank whose server ends while others are still coming may come again", "[cluster][H12]") {
+  Servers servers(3);
+  const JoinOptions one = servers.options(1, 3);
+  std::vector<Joined> joined;
+  joined.push_back(join(servers[0], servers.options(0, 3)));
+  joined.push_back(join(servers[1], one));
+  servers.all[1] = nullptr;
+  CHECK(outcome(std::move(joined[1])) == "the cluster of this server has ended");
+  Servers other(1);
+  joined[1] = join(other[0], one);
+  joined.push_back(join(servers[2], servers.options(2, 3)));
+  for (auto& j : joined) CHECK(outcome(std::move(j)) == "joined");
+}
+
 TEST_CASE("two processes with one rank are both named", "[cluster][H13]") {
   Servers servers(3);
   std::vector<Joined> joined;
