@@ -11,6 +11,13 @@ find_package(Boost 1.81 REQUIRED COMPONENTS json url)
 find_package(CLI11 REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 
+# gloo: the collectives of a group's data plane. Its CMake package names what it was built with, not what it needs.
+find_library(GLOO gloo REQUIRED)
+find_path(GLOO_INCLUDE gloo/allreduce.h REQUIRED)
+add_library(gloo INTERFACE)
+target_include_directories(gloo SYSTEM INTERFACE ${GLOO_INCLUDE})
+target_link_libraries(gloo INTERFACE ${GLOO})
+
 # teams: several threads in one kernel
 add_library(teams INTERFACE)
 if(GRADWIRE_OPENMP)

@@ -24,7 +24,7 @@ esac
 packages=(
   g++ cmake ninja-build ccache pkg-config python3 curl ca-certificates
   capnproto libcapnp-dev libssl-dev libspdlog-dev libcli11-dev prometheus-cpp-dev
-  libopenblas-openmp-dev libdnnl-dev libhwy-dev librandom123-dev
+  libopenblas-openmp-dev libdnnl-dev libhwy-dev librandom123-dev libgloo-dev
   "${extra[@]}"
 )
 boost_packages=("libboost$boost-dev" "libboost-json$boost-dev" "libboost-url$boost-dev")

@@ -342,7 +342,7 @@ kj::Promise<void> Stream::writeMessage(kj::ArrayPtr<const int>, Segments segment
   for (auto& s : segments) bytes += s.size() * sizeof(capnp::word);
   const bool company = !out_.empty() && postponed_ == 0;
   if (out_.empty()) postponed_ = 0;
-  postponed_ = is_finish(segments) && !company ? postponed_ + 1 : 0;
+  postponed_ = carries_rpc && is_finish(segments) && !company ? postponed_ + 1 : 0;
   append(segments);
   if (bytes <= kCopied) {
     for (auto& s : segments) {

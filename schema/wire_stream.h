@@ -97,6 +97,8 @@ class Stream : public capnp::MessageStream, private kj::TaskSet::ErrorHandler {
   /// Bytes taken and not yet written, here and (if set) in the queue of the network above.
   size_t queued() const { return unsent_ + (queued_above ? queued_above() : 0); }
   std::function<size_t()> queued_above;
+  /// Whether the messages are RPC's, of which some may wait.
+  bool carries_rpc = true;
   /// For who makes a message of about so many bytes: at once while no more is queued than the limit allows, else one
   /// after the other as the queue drains. Large ones are made one a turn of the loop, so that each sees the one before
   /// in the queue.

@@ -8,8 +8,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
+#include "server/cluster/group.h"
 #include "server/engine.h"
 #include "server/executor.h"
 #include "server/http/http_server.h"
@@ -73,7 +75,7 @@ std::string quoted(const std::string& text) {
   return out += '"';
 }
 
-void say_ready(const RpcServer& rpc, const HttpServer& http, const Options& o) {
+void say_ready(const RpcServer& rpc, const HttpServer& http, const cluster::Cluster& cluster, const Options& o) {
   std::string line;
   auto add = [&](const char* key, const std::string& value) {
     if (!value.empty()) line += (line.empty() ? "{\"" : ", \"") + std::string(key) + "\": " + quoted(value);
@@ -81,6 +83,7 @@ void say_ready(const RpcServer& rpc, const HttpServer& http, const Options& o) {
   add("rpc", rpc.address());
   add("http", http.address());
   add("probe", http.probe_address());
+  add("peer", cluster.address());
   add("unix", o.unix_path);
   std::printf("%s}\n", line.c_str());
   std::fflush(stdout);
@@ -112,6 +115,18 @@ void drain(const sigset_t& ends, const Executor& executor, int seconds) {
   }
 }
 
+cluster::Cluster::Options cluster_options(const Options& o) {
+  cluster::Cluster::Options c;
+  c.peer = o.peer, c.advertise = o.peer_advertise;
+  if (!o.peer.empty()) c.tls_cert = o.tls_cert, c.tls_key = o.tls_key, c.tls_ca = o.tls_ca;
+  c.insecure_no_tls = o.insecure_no_tls, c.multicast = o.multicast;
+  c.data.first_port = o.data_first_port, c.data.last_port = o.data_last_port;
+  c.make_plane = [](const std::string& backend, const cluster::DataPlaneOptions& data) {
+    return backend == "gloo" ? cluster::make_gloo_plane(data) : nullptr;
+  };
+  return c;
+}
+
 int serve(const Options& options, const sigset_t& ends) {
   server::engine::make_backend(options.device);  // throws now rather than at the first session
   Clock clock;
@@ -119,6 +134,7 @@ int serve(const Options& options, const sigset_t& ends) {
   Executor executor(clock, metrics, options.lanes, options.threads);
   Service service(options, executor, clock, metrics);
   service.run_json = http::make_run_json(service);
+  const auto cluster = cluster::make_cluster(cluster_options(options));
   RpcServer rpc(service);
   HttpServer http(service);
   if (options.insecure_no_auth || options.insecure_no_tls) {
@@ -127,7 +143,7 @@ int serve(const Options& options, const sigset_t& ends) {
                  options.insecure_no_auth ? "--insecure-no-auth " : "",
                  options.insecure_no_tls ? "--insecure-no-tls" : "");
   }
-  say_ready(rpc, http, options);
+  say_ready(rpc, http, *cluster, options);
   spdlog::info("ready: {} lanes of {} threads on {}", executor.lanes(), executor.threads(), options.device);
   wait_for_end(ends, service);
   service.drain();
@@ -140,6 +156,7 @@ int serve(const Options& options, const sigset_t& ends) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "data-plane-helper") return cluster::data_plane_helper();
   pass_wait_policy(argv);
   const sigset_t ends = prepare_process();
   const StartUp start = read_options(std::vector<std::string>(argv + 1, argv + argc));

@@ -1,6 +1,7 @@
 #include "server/options.h"
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -24,7 +25,7 @@ struct Row {
 };
 
 constexpr const char *kListen = "Where it listens", *kSafety = "Who may come in", *kCompute = "Computing",
-                     *kLimits = "Limits", *kRest = "The rest";
+                     *kLimits = "Limits", *kGroups = "Groups of servers", *kRest = "The rest";
 constexpr int64_t kMany = int64_t{1} << 60;
 
 const Row kRows[] = {
@@ -56,6 +57,20 @@ const Row kRows[] = {
     {"max-connections", &Options::max_connections, kLimits, "connections", 1, 1000000},
     {"ttl-seconds", &Options::ttl_seconds, kLimits, "how long a session lives that nobody uses", 1, 604800},
     {"drain-seconds", &Options::drain_seconds, kLimits, "how long work in hand may take after SIGTERM", 0, 3600},
+    {"peer", &Options::peer, kGroups, "ADDRESS:PORT for other servers, usually port 7422; not set: no groups"},
+    {"peer-advertise", &Options::peer_advertise, kGroups,
+     "HOST:PORT that other servers reach it by, where that is not --peer itself; port 0 stands for --peer's"},
+    {"tls-ca", &Options::tls_ca, kGroups, "the authority, PEM, whose certificates servers show each other"},
+    {"data-ports", &Options::data_ports, kGroups,
+     "FIRST-LAST: the ports of the data planes (any free ones where not set)"},
+    {"multicast", &Options::multicast, kGroups, "let groups meet by multicast: tcp://[ff15::1]:23456"},
+    {"group-init", &Options::group_init, kGroups,
+     "a group to join at start: tcp://HOST:PORT, tcp://MULTICAST:PORT, file:///PATH or env://"},
+    {"group-world-size", &Options::group_world_size, kGroups, "ranks of that group", 1, 256},
+    {"group-rank", &Options::group_rank, kGroups,
+     "this server's rank there: a number, or \"ordinal\" for the one that the host's name ends with, as in a "
+     "StatefulSet"},
+    {"group-name", &Options::group_name, kGroups, "tells groups apart that meet at one place"},
     {"data-dir", &Options::data_dir, kRest, "a directory for what outlives the process"},
     {"log-level", &Options::log_level, kRest, "trace, debug, info, warning, error or off"},
 };
@@ -125,17 +140,20 @@ void normalise(std::string& address) {
 
 std::string bind_problem(const Options& o) {
   const std::pair<const char*, const std::string*> listeners[] = {
-      {"--rpc", &o.rpc}, {"--http", &o.http}, {"--probe", &o.probe}};
-  std::string open;
+      {"--rpc", &o.rpc}, {"--http", &o.http}, {"--probe", &o.probe}, {"--peer", &o.peer}};
+  std::string open, open_peer;
   for (const auto& [flag, text] : listeners) {
     if (text->empty()) continue;
     const auto a = parse_address(*text);
     if (!a) return std::string(flag) + " " + *text + ": not an address like 127.0.0.1:7420 or [::1]:0";
-    if (!a->loopback) open += (open.empty() ? "" : ", ") + std::string(flag) + " " + *text;
+    if (a->loopback) continue;
+    std::string& all = text == &o.peer ? open_peer : open;
+    all += (all.empty() ? "" : ", ") + std::string(flag) + " " + *text;
   }
   if (o.tls_cert.empty() != o.tls_key.empty())
     return "--tls-cert and --tls-key go together: " + std::string(o.tls_cert.empty() ? "--tls-cert" : "--tls-key") +
            " is missing";
+  if (!o.tls_ca.empty() && o.tls_cert.empty()) return "--tls-ca goes with --tls-cert and --tls-key";
   std::string missing;
   if (!open.empty() && o.token_file.empty() && !o.insecure_no_auth)
     missing += "\n  --token-file FILE          so that only your clients come in";
@@ -145,12 +163,79 @@ std::string bind_problem(const Options& o) {
     return open + " is reachable from other machines, and this is missing:" + missing +
            "\nThe switches --insecure-no-auth and --insecure-no-tls lift this, for networks where everyone may run "
            "code on this machine.";
-  if (!o.token_file.empty() || !o.tls_cert.empty())
-    return "this build checks no tokens and speaks no TLS: it serves loopback addresses and Unix sockets only.\n"
-           "It does not start with --token-file, --tls-cert or --tls-key, which would promise a protection that is not "
-           "there.";
+  const bool mutual = !o.tls_cert.empty() && !o.tls_ca.empty();
+  if (!open_peer.empty() && !mutual && !o.insecure_no_tls)
+    return open_peer +
+           " is reachable from other machines, and this is missing:"
+           "\n  --tls-cert FILE --tls-key FILE --tls-ca FILE   so that only your servers come in\n"
+           "The switch --insecure-no-tls lifts this, for networks where everyone may run code on this "
+           "machine.";
+  if (!o.peer.empty() && !o.tls_cert.empty() && o.tls_ca.empty())
+    return "servers among themselves need --tls-ca beside --tls-cert and --tls-key";
+  const bool only_peers = !o.peer.empty() && (open.empty() || o.insecure_no_tls);  // are protected, as they should be
+  if (!o.token_file.empty() || (!o.tls_cert.empty() && !only_peers))
+    return "this build checks no tokens and speaks no TLS with clients: it serves them on loopback addresses and Unix "
+           "sockets only.\nIt does not start with --token-file, or with --tls-cert and --tls-key where there is no "
+           "--peer, which would promise a protection that is not there.";
   return {};
 }
+
+namespace {
+
+/// "7430-7439".
+std::string read_data_ports(Options& o) {
+  if (o.data_ports.empty()) return {};
+  const char *begin = o.data_ports.data(), *end = begin + o.data_ports.size();
+  const auto [dash, first_error] = std::from_chars(begin, end, o.data_first_port);
+  if (first_error == std::errc() && dash != end && *dash == '-') {
+    const auto [stop, error] = std::from_chars(dash + 1, end, o.data_last_port);
+    if (error == std::errc() && stop == end && o.data_first_port > 0 && o.data_first_port <= o.data_last_port &&
+        o.data_last_port <= 65535)
+      return {};
+  }
+  return "--data-ports " + o.data_ports + ": not two ports like 7430-7439";
+}
+
+/// The number at the end of a name like "gradwire-3"; -1 if there is none.
+int ordinal_of(const std::string& host) {
+  const std::string name = host.substr(0, host.find('.'));
+  const size_t dash = name.rfind('-');
+  int n = -1;
+  if (dash == std::string::npos) return -1;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + dash + 1, end, n);
+  return error == std::errc() && stop == end && n >= 0 ? n : -1;
+}
+
+std::string read_group(Options& o, const std::string& host) {
+  const bool more = o.group_world_size != 0 || !o.group_rank.empty() || !o.group_name.empty();
+  if (o.group_init.empty()) return more ? "--group-world-size, --group-rank and --group-name go with --group-init" : "";
+  if (o.peer.empty()) return "--group-init needs --peer, so that other servers reach this one";
+  if (o.group_rank == "ordinal") {
+    o.group_rank_read = ordinal_of(host);
+    if (o.group_rank_read < 0)
+      return "--group-rank ordinal: the host's name is '" + host +
+             "', which does not end with a number like gradwire-3";
+  } else if (!o.group_rank.empty()) {
+    const char* end = o.group_rank.data() + o.group_rank.size();
+    const auto [stop, error] = std::from_chars(o.group_rank.data(), end, o.group_rank_read);
+    if (error != std::errc() || stop != end || o.group_rank_read < 0)
+      return "--group-rank " + o.group_rank + ": neither a rank nor \"ordinal\"";
+  }
+  if (o.group_world_size != 0 && o.group_rank_read >= o.group_world_size)
+    return "--group-rank " + std::to_string(o.group_rank_read) + " is out of range: [0, " +
+           std::to_string(o.group_world_size - 1) + "]";
+  return {};
+}
+
+std::string host_name(const std::function<const char*(const char*)>& env) {
+  if (const char* name = env("HOSTNAME"); name && *name) return name;
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
 
 StartUp read_options(const std::vector<std::string>& args, const std::function<const char*(const char*)>& env) {
   StartUp s;
@@ -205,7 +290,7 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
     s.err = "gradwired: " + std::string(e.what()) + "\nRun `gradwired --help` for the options.\n";
     return s;
   }
-  for (std::string* a : {&o.rpc, &o.http, &o.probe}) normalise(*a);
+  for (std::string* a : {&o.rpc, &o.http, &o.probe, &o.peer}) normalise(*a);
   // Servers that take free ports run side by side: the probe must not be the one place where they meet.
   const bool probe_set = app.get_option("--probe")->count() > 0;
   if (!probe_set && o.http.ends_with(":0")) o.probe = "127.0.0.1:0";
@@ -214,6 +299,8 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
   std::string problem = bind_problem(o);
   if (problem.empty() && std::find(std::begin(kLevels), std::end(kLevels), o.log_level) == std::end(kLevels))
     problem = "--log-level " + o.log_level + ": not one of trace, debug, info, warning, error, off";
+  if (problem.empty()) problem = read_data_ports(o);
+  if (problem.empty()) problem = read_group(o, host_name(env));
   if (problem.empty() && o.rpc.empty() && o.http.empty() && o.unix_path.empty())
     problem = "nothing to listen on: --rpc, --http and --unix are all off";
   if (!problem.empty()) {
@@ -223,7 +310,7 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
     s.exit_code = 0;
     s.out = "gradwired would start: rpc " + (o.rpc.empty() ? "off" : o.rpc) + ", http " +
             (o.http.empty() ? "off" : o.http) + ", probe " + (o.probe.empty() ? "off" : o.probe) +
-            (o.unix_path.empty() ? "" : ", unix " + o.unix_path) + "\n";
+            (o.peer.empty() ? "" : ", peer " + o.peer) + (o.unix_path.empty() ? "" : ", unix " + o.unix_path) + "\n";
   }
   return s;
 }

@@ -12,8 +12,16 @@ namespace gradwire::server {
 /// One row an option in options.cpp: its flag, its GRADWIRE_ variable, its key in the config file, its help.
 struct Options {
   std::string rpc = "127.0.0.1:7420", http = "127.0.0.1:7421", probe = "127.0.0.1:7423";
-  std::string unix_path;  // a Unix socket for RPC, mode 0600
-  std::string device = "cpu", data_dir, token_file, tls_cert, tls_key, config;
+  std::string unix_path;                        // a Unix socket for RPC, mode 0600
+  std::string peer, peer_advertise;             // for other servers; off unless given
+  std::string data_ports;                       // "FIRST-LAST" as given: of the data planes of groups
+  int data_first_port = 0, data_last_port = 0;  // as read; 0, 0: any free ones
+  bool multicast = false;                       // rendezvous by multicast
+  std::string group_init, group_name;           // the group that this server joins at start; empty: none
+  int group_world_size = 0;
+  std::string group_rank;    // as given: a number, or "ordinal": the one that this host's name ends with
+  int group_rank_read = -1;  // as read; -1: the rendezvous gives one
+  std::string device = "cpu", data_dir, token_file, tls_cert, tls_key, tls_ca, config;
   bool insecure_no_auth = false, insecure_no_tls = false;
   std::vector<std::string> allowed_hosts;                        // beside the loopback names and the bound address
   int lanes = 2, threads = 0;                                    // 0: as many as there are cores

@@ -39,8 +39,8 @@ else
   build asan
   run_tests asan -LE habits
   phase "ThreadSanitizer: the server and the client"
-  build tsan test_server test_client test_e2e gradwired gradwire gradwire_sdk
-  run_tests tsan -L 'server|client|e2e'
+  build tsan test_server test_client test_e2e test_cluster gradwired gradwire gradwire_sdk
+  run_tests tsan -L 'server|client|e2e|cluster'
   phase "The engine without optimisation"
   build debug test_engine
   run_tests debug -L engine -LE long

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/cluster/collective.h"
@@ -49,10 +51,14 @@ class Cluster {
     std::string tls_cert, tls_key, tls_ca;
     bool insecure_no_tls = false;  // else only loopback may be without TLS
     bool multicast = false;        // tcp://[multicast group] rendezvous is off unless enabled
-    DataPlaneOptions data;
+    DataPlaneOptions data;         // its host is the advertised one
+    /// Makes the data plane of a backend ("gloo", "nccl"); null where this build has none.
+    std::function<std::unique_ptr<DataPlane>(const std::string& backend, const DataPlaneOptions&)> make_plane;
   };
+  /// Members elsewhere see this server's ranks gone; what waits here fails with `unavailable`, and so does all that is
+  /// called later on groups that outlive it.
   virtual ~Cluster() = default;
-  virtual std::string address() const = 0;  // in use
+  virtual std::string address() const = 0;  // in use; empty: no groups
   /// Blocks nobody: `done` is called when all ranks have joined, or the timeout has passed.
   virtual void join(JoinOptions, Done<Result<GroupPtr>> done) = 0;
 };

@@ -14,17 +14,12 @@
 #include "server/options.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/listener.h"
+#include "server/rpc/quiet.h"
 #include "server/rpc/setup.h"
 
 namespace gradwire::server {
 
 namespace {
-
-/// KJ's own words about broken connections are no news; and traces of exceptions cost more than they tell.
-class Quiet final : public kj::ExceptionCallback {
-  void logMessage(kj::LogSeverity, const char*, int, int, kj::String&&) override {}
-  StackTraceMode stackTraceMode() override { return StackTraceMode::NONE; }
-};
 
 /// A peer whose machine is gone says nothing: the kernel asks it after a minute. Unix sockets refuse, and need it not.
 void keep_alive(int fd) {
@@ -134,7 +129,7 @@ struct RpcServer::Impl {
   Impl(Service& service, RpcSetup s)
       : setup(std::move(s)), shared{service, setup.limits, std::make_shared<LoopQueue>(), setup.before_call} {
     const Options& o = service.options();
-    if (!o.token_file.empty() || !o.tls_cert.empty()) {
+    if (!o.token_file.empty() || (!o.tls_cert.empty() && o.peer.empty())) {  // servers among themselves have TLS
       throw Error(Code::bad_argument, "the RPC listener checks no tokens and speaks no TLS");
     }
     if (!o.rpc.empty()) {

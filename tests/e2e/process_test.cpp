@@ -147,6 +147,17 @@ TEST_CASE("the server prints one line with its addresses when it is ready, and s
   CHECK(p.all_out().empty());
 }
 
+TEST_CASE("a server that has a peer address says it, and is ready as before", "[e2e][process]") {
+  auto args = kFree;
+  args.insert(args.end(), {"--peer", "127.0.0.1:0"});
+  Process p(args);
+  const std::string ready = p.line();
+  CHECK_THAT(ready, ContainsSubstring("\"peer\": \"127.0.0.1:"));
+  CHECK_THAT(http(address(ready, "http"), "/v1/info"), ContainsSubstring("200"));
+  kill(p.pid, SIGTERM);
+  CHECK(p.wait() == 0);
+}
+
 TEST_CASE("the process has no core files, a passive wait policy and survives a closed pipe", "[e2e][process][T38]") {
   Process p(kFree);
   const std::string ready = p.line();

@@ -65,7 +65,8 @@ MAY = [
     ("engine/*", ["schema/*", "engine/*"]),
     ("server/rpc/*", ["schema/*", "engine/*", "server/*.h", "server/rpc/*"]),
     ("server/http/*", ["schema/*", "engine/*", "server/*.h", "server/http/*"]),
-    ("server/cluster/*", ["schema/*", "engine/*", "server/*.h", "server/cluster/*"]),
+    ("server/cluster/*", ["schema/*", "engine/*", "server/*.h", "server/cluster/*", "server/rpc/listener.h",
+                          "server/rpc/loop_queue.h", "server/rpc/quiet.h"]),
     ("server/main.cpp", ["schema/*", "engine/*", "server/*"]),
     ("server/*", ["schema/*", "engine/*", "server/*.h"]),
     ("client/*", ["schema/*", "client/*"]),
@@ -83,6 +84,7 @@ LIBRARIES = [
     (r"cuda|cublas|cudnn|cusolver|cub/|nccl|thrust/", ["engine/cuda/*"]),
     (r"hwy/", ["engine/cpu/*", "tests/engine/*", "tests/bench/*"]),
     (r"cblas|lapacke|dnnl|oneapi/", ["engine/cpu/*", "tests/engine/*", "tests/bench/*"]),
+    (r"gloo/", ["server/cluster/plane/*", "tests/bench/*"]),
     (r"omp\.h", ["engine/cpu/*", "server/executor.cpp", "tests/*"]),
 ]
 

@@ -77,6 +77,63 @@ TEST_CASE("every listener is under the bind rule", "[server][options][T34]") {
   CHECK(start({"--rpc", "off", "--http", "off"}).exit_code == 78);
 }
 
+TEST_CASE("servers among themselves need TLS with an authority beyond loopback, or the switch",
+          "[server][options][T34]") {
+  const std::vector<std::string> tls{"--tls-cert", "c.pem", "--tls-key", "k.pem"};
+  const auto with = [](std::vector<std::string> args, const std::vector<std::string>& more) {
+    args.insert(args.end(), more.begin(), more.end());
+    return start(args);
+  };
+  CHECK(start({"--peer", "127.0.0.1:0"}).exit_code == -1);
+  CHECK(start({"--peer", "localhost:7422"}).options.peer == "127.0.0.1:7422");
+  CHECK(start({}).options.peer.empty());
+  CHECK(start({"--peer", "off"}).options.peer.empty());
+  const StartUp open = start({"--peer", "0.0.0.0:7422"});
+  CHECK(open.exit_code == 78);
+  CHECK_THAT(open.err, ContainsSubstring("--peer 0.0.0.0:7422") && ContainsSubstring("--tls-ca FILE"));
+  CHECK(with({"--peer", "0.0.0.0:7422"}, tls).exit_code == 78);
+  CHECK(with({"--peer", "0.0.0.0:7422", "--tls-ca", "ca.pem"}, tls).exit_code == -1);
+  CHECK(start({"--peer", "0.0.0.0:7422", "--insecure-no-tls"}).exit_code == -1);
+  CHECK(with({"--peer", "127.0.0.1:7422"}, tls).exit_code == 78);
+  CHECK(start({"--peer", "127.0.0.1:0", "--tls-ca", "ca.pem"}).exit_code == 78);
+  // That the servers have it does not give it to the clients.
+  CHECK(with({"--peer", "0.0.0.0:7422", "--tls-ca", "ca.pem", "--http", "0.0.0.0:0", "--insecure-no-auth"}, tls)
+            .exit_code == 78);
+  CHECK(start({"--peer", "elsewhere"}).exit_code == 78);
+}
+
+TEST_CASE("the ports of data planes are a range", "[server][options]") {
+  const StartUp s = start({"--data-ports", "7430-7439"});
+  CHECK(s.options.data_first_port == 7430);
+  CHECK(s.options.data_last_port == 7439);
+  for (const std::string bad : {"7430", "7439-7430", "0-5", "1-65536", "a-b", "1-2-3", "-1-5"}) {
+    CAPTURE(bad);
+    const StartUp refused = start({"--data-ports=" + bad});
+    CHECK(refused.exit_code == 78);
+    CHECK_THAT(refused.err, ContainsSubstring("--data-ports " + bad));
+  }
+}
+
+TEST_CASE("a pod of a StatefulSet finds its rank in its name", "[server][options][H8]") {
+  const std::vector<std::string> args{
+      "--peer", "127.0.0.1:0",  "--group-init", "tcp://gw-0.gw:7422", "--group-world-size",
+      "4",      "--group-rank", "ordinal",      "--group-name",       "train"};
+  const StartUp s = start(args, {{"HOSTNAME", "gw-3"}});
+  CHECK(s.err == "");
+  CHECK(s.options.group_rank_read == 3);
+  CHECK(s.options.group_world_size == 4);
+  CHECK(s.options.group_name == "train");
+  CHECK(start(args, {{"HOSTNAME", "my-gw-12.gw.default.svc"}}).err ==
+        "gradwired does not start: --group-rank 12 is out of range: [0, 3]\n");
+  CHECK_THAT(start(args, {{"HOSTNAME", "laptop"}}).err, ContainsSubstring("does not end with a number"));
+  CHECK(start({"--peer", "127.0.0.1:0", "--group-init", "file:///x", "--group-rank", "2"}).options.group_rank_read ==
+        2);
+  CHECK(start({"--peer", "127.0.0.1:0", "--group-init", "file:///x"}).options.group_rank_read == -1);
+  CHECK(start({"--peer", "127.0.0.1:0", "--group-init", "file:///x", "--group-rank", "two"}).exit_code == 78);
+  CHECK_THAT(start({"--group-init", "file:///x"}).err, ContainsSubstring("--group-init needs --peer"));
+  CHECK_THAT(start({"--group-rank", "1"}).err, ContainsSubstring("go with --group-init"));
+}
+
 TEST_CASE("an address that is none is refused before a port opens", "[server][options]") {
   for (const std::string bad :
        {"7421", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.1:80", "::1:80", "[::1]",

@@ -1,0 +1,112 @@
+#include "server/cluster/plane/orders.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+namespace gradwire::server::cluster::plane {
+
+namespace {
+
+constexpr const char* kNames[] = {"broadcast", "all_reduce",     "reduce",  "all_gather", "gather",
+                                  "scatter",   "reduce_scatter", "barrier", "send",       "recv"};
+constexpr int kCollectives = static_cast<int>(sizeof kNames / sizeof *kNames);
+constexpr int64_t kMaxBytes = int64_t{1} << 46;
+
+bool reduces(Collective c) {
+  return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
+}
+bool rooted(Collective c) {
+  return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
+}
+
+union Control {  // aligned as the kernel wants it
+  char bytes[CMSG_SPACE(sizeof(int))];
+  cmsghdr align;
+};
+
+}  // namespace
+
+Sent send_packet(int socket, const void* message, size_t size, int descriptor) {
+  iovec data{const_cast<void*>(message), size};
+  msghdr m{};
+  m.msg_iov = &data;
+  m.msg_iovlen = 1;
+  Control control{};
+  if (descriptor >= 0) {
+    m.msg_control = control.bytes;
+    m.msg_controllen = sizeof control.bytes;
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &descriptor, sizeof(int));
+  }
+  for (;;) {
+    if (::sendmsg(socket, &m, MSG_NOSIGNAL) >= 0) return Sent::yes;
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS) return Sent::full;
+    if (errno != EINTR) return Sent::gone;
+  }
+}
+
+int take_packet(int socket, void* message, size_t size, Fd* descriptor) {
+  iovec data{message, size};
+  Control control{};
+  msghdr m{};
+  m.msg_iov = &data;
+  m.msg_iovlen = 1;
+  m.msg_control = control.bytes;
+  m.msg_controllen = sizeof control.bytes;
+  for (;;) {
+    const ssize_t n = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c), sizeof(int));
+      Fd own(fd);
+      if (descriptor) *descriptor = std::move(own);
+    }
+    return static_cast<size_t>(n) == size && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ? 1 : -1;
+  }
+}
+
+std::optional<Error> wrong(const Terms& t, bool pairwise, int rank, int size) {
+  const auto bad = [&](const std::string& text) {
+    const int c = static_cast<int>(t.what);
+    return Error(Code::bad_argument, text, c < kCollectives ? kNames[c] : "");
+  };
+  if (static_cast<int>(t.what) >= kCollectives) return bad("there is no such collective");
+  if (static_cast<int>(t.dtype) >= kDTypes) return bad("there is no such dtype");
+  const std::string name = kNames[static_cast<int>(t.what)];
+  const bool pair = t.what == Collective::send || t.what == Collective::recv;
+  if (pair != pairwise) return bad(name + (pair ? " needs a tag" : " takes no tag"));
+  if (t.count < 0) return bad(name + ": the count is " + std::to_string(t.count));
+  if (t.count > kMaxBytes / size_of(t.dtype) / size) {
+    return bad(name + ": " + std::to_string(t.count) + " elements are more than the data plane can move");
+  }
+  if ((pair || rooted(t.what)) && (t.root < 0 || t.root >= size)) {
+    return bad(name + ": rank " + std::to_string(t.root) + " is not one of " + std::to_string(size));
+  }
+  if (pair && t.root == rank) {
+    return bad(t.what == Collective::send ? "cannot send tensor to process with same rank"
+                                          : "cannot receive tensor from process with same rank");
+  }
+  if (!reduces(t.what)) return std::nullopt;
+  if (t.op > ReduceOp::avg) return bad("op should be a constant from torch.distributed.reduce_op");
+  const bool bitwise = t.op == ReduceOp::band || t.op == ReduceOp::bor || t.op == ReduceOp::bxor;
+  if (bitwise && is_floating(t.dtype)) {
+    return bad(name + ": BAND, BOR and BXOR take whole numbers or bool, not " + gradwire::name(t.dtype));
+  }
+  if (t.op == ReduceOp::avg && t.dtype == DType::boolean) return bad(name + ": AVG takes numbers, not bool");
+  return std::nullopt;
+}
+
+size_t bytes_of(const Terms& t, int rank, int size) {
+  const bool parts = t.what == Collective::all_gather || t.what == Collective::reduce_scatter ||
+                     ((t.what == Collective::gather || t.what == Collective::scatter) && t.root == rank);
+  const bool none = t.what == Collective::barrier;
+  return none ? 0 : static_cast<size_t>(t.count * size_of(t.dtype) * (parts ? size : 1));
+}
+
+}  // namespace gradwire::server::cluster::plane
