@@ -121,7 +121,7 @@ void Helm::run(Work&& w, std::optional<uint64_t> tag) {
   o.what = w.terms.what, o.op = w.terms.op, o.dtype = w.terms.dtype, o.root = w.terms.root, o.count = w.terms.count;
   o.pairwise = tag.has_value(), o.tag = tag.value_or(0);
   o.timeout_ms = ms_until(w.deadline);
-  queue(o, std::move(then), std::move(w.area), w.deadline, "the other ranks have not come");
+  queue(o, std::move(then), std::move(w.area), w.deadline, "a collective is not complete");
 }
 
 // What follows, up to end(), wants the lock.

@@ -61,7 +61,7 @@ static_assert(std::is_trivially_copyable_v<Order> && std::is_trivially_copyable_
 /// What does not fit is cut off.
 template <class Message> void set_text(Message& m, std::string_view text) {
   m.text_size = static_cast<uint32_t>(std::min(text.size(), kText - 1));
-  std::memcpy(m.text, text.data(), m.text_size);
+  std::copy_n(text.begin(), m.text_size, m.text);
   m.text[m.text_size] = '\0';
 }
 template <class Message> std::string text_of(const Message& m) {
