@@ -79,7 +79,8 @@ const Catalogue& all() {
          {kUnaryOps,  kCurvesOps,   kBinaryOps, kTernaryOps, kCompareOps,  kLogicOps,  kActivationOps, kReduceOps,
           kScanOps,   kSortOps,     kShapeOps,  kStridedOps, kDiagonalOps, kJoinOps,   kTileOps,       kIndexOps,
           kSelectOps, kMaskOps,     kLinalgOps, kPadOps,     kConvOps,     kPoolOps,   kNnOps,         kNormOps,
-          kLossOps,   kDistanceOps, kCreateOps, kRandomOps,  kAutogradOps, kConvertOps}) {
+          kLossOps,   kDistanceOps, kCreateOps, kRandomOps,  kAutogradOps, kConvertOps,
+          kDistributedOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));
