@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -42,6 +43,8 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
     auto& waiting = joining_[o.init_method + "\n" + o.group_name];
     environments_.push_back(o.environment);
     waiting.push_back({o, std::move(done)});
+    ++asked_;
+    changed_.notify_all();
     if (static_cast<int>(waiting.size()) < o.world_size) return;
     auto room = std::make_shared<Room>(o.world_size);
     rooms_.push_back(room);
@@ -69,13 +72,15 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
   }
   /// Waits until so many works have been started, and are not answered.
   void wait_for_started(int n) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return open_ >= n; });
+    await([&] { return open_ >= n; });
+  }
+  /// Waits until so many have asked to join.
+  void wait_for_joining(int n) {
+    await([&] { return asked_ >= n; });
   }
   /// Waits until so many groups have been left.
   void wait_for_left(int n) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return left_ >= n; });
+    await([&] { return left_ >= n; });
   }
   std::vector<std::vector<std::pair<std::string, std::string>>> environments() {
     const std::lock_guard lock(mutex_);
@@ -88,6 +93,10 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
   }
 
  private:
+  template <class F> void await(F there) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(20), there)) throw std::runtime_error("it does not come");
+  }
   struct HeapArea final : Area {
     explicit HeapArea(size_t n) : room(n) { bytes = room; }
     std::vector<std::byte> room;
@@ -408,7 +417,7 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
   std::vector<Terms> seen_;
   std::optional<Error> failure_;
   bool held_ = false, stop_ = false;
-  int open_ = 0, left_ = 0;
+  int open_ = 0, left_ = 0, asked_ = 0;
   std::thread thread_;
 };
 
