@@ -7,10 +7,11 @@
 //   (x * x).sum().backward();
 //   std::cout << x.grad() << "\n";
 
-#include "client/client.h"   // connect, Client
-#include "client/errors.h"   // a class for each code
-#include "client/session.h"  // Session
-#include "client/tensor.h"   // Tensor, its functions and operators, no_grad
+#include "client/client.h"       // connect, Client
+#include "client/distributed.h"  // groups of servers, DistributedDataParallel
+#include "client/errors.h"       // a class for each code
+#include "client/session.h"      // Session
+#include "client/tensor.h"       // Tensor, its functions and operators, no_grad
 
 namespace gradwire {
 

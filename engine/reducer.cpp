@@ -1,5 +1,6 @@
 #include "engine/reducer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/apply.h"
@@ -56,22 +57,24 @@ void Reducer::flush() {
 
 void Reducer::start(Bucket& b) {
   Exchange& x = *cx_->exchange;
-  b.transfer = x.prepare(group_, b.bytes);
+  const TransferPtr t = x.prepare(group_, b.bytes);
   for (const uint32_t k : b.slots) {
     const Slot& s = slots_[k];
-    std::byte* to = b.transfer->bytes.data() + s.offset;
+    std::byte* to = t->bytes.data() + s.offset;
     if (s.param && s.param->extra->grad)
       put_bytes(*cx_, s.param->extra->grad, to);
     else
       std::memset(to, 0, static_cast<size_t>(s.numel * size_of(b.dtype)));
   }
-  x.start(b.transfer, group_,
+  x.start(t, group_,
           {Collective::all_reduce, ReduceOp::avg, b.dtype, static_cast<int64_t>(b.bytes) / size_of(b.dtype), -1});
+  b.transfer = t;
 }
 
 void Reducer::abandon() noexcept {
   try {
-    if (next_ < buckets_.size()) cx_->exchange->leave(group_);
+    if (!std::ranges::all_of(buckets_, [](const Bucket& b) { return b.transfer != nullptr; }))
+      cx_->exchange->leave(group_);
   } catch (...) {  // it has been left already
   }
 }

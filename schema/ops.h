@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 4311543050260668155ull;
+inline constexpr uint64_t kCatalogueHash = 10870997518736103599ull;
 inline constexpr int kOperators = 459;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
@@ -454,6 +454,8 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "new_group",
     "get_rank",
     "get_world_size",
+    "ddp",
+    "ddp_sync",
     "all_reduce",
     "reduce",
     "broadcast",
@@ -469,8 +471,6 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "irecv",
     "wait",
     "is_completed",
-    "ddp",
-    "ddp_sync",
 };
 
 /// The catalogue indices.
@@ -917,23 +917,23 @@ inline constexpr uint16_t is_initialized = 438;
 inline constexpr uint16_t new_group = 439;
 inline constexpr uint16_t get_rank = 440;
 inline constexpr uint16_t get_world_size = 441;
-inline constexpr uint16_t all_reduce = 442;
-inline constexpr uint16_t reduce = 443;
-inline constexpr uint16_t broadcast = 444;
-inline constexpr uint16_t broadcast_coalesced = 445;
-inline constexpr uint16_t all_gather = 446;
-inline constexpr uint16_t gather_ranks = 447;
-inline constexpr uint16_t scatter_ranks = 448;
-inline constexpr uint16_t reduce_scatter = 449;
-inline constexpr uint16_t barrier = 450;
-inline constexpr uint16_t send = 451;
-inline constexpr uint16_t recv = 452;
-inline constexpr uint16_t isend = 453;
-inline constexpr uint16_t irecv = 454;
-inline constexpr uint16_t wait = 455;
-inline constexpr uint16_t is_completed = 456;
-inline constexpr uint16_t ddp = 457;
-inline constexpr uint16_t ddp_sync = 458;
+inline constexpr uint16_t ddp = 442;
+inline constexpr uint16_t ddp_sync = 443;
+inline constexpr uint16_t all_reduce = 444;
+inline constexpr uint16_t reduce = 445;
+inline constexpr uint16_t broadcast = 446;
+inline constexpr uint16_t broadcast_coalesced = 447;
+inline constexpr uint16_t all_gather = 448;
+inline constexpr uint16_t gather_ranks = 449;
+inline constexpr uint16_t scatter_ranks = 450;
+inline constexpr uint16_t reduce_scatter = 451;
+inline constexpr uint16_t barrier = 452;
+inline constexpr uint16_t send = 453;
+inline constexpr uint16_t recv = 454;
+inline constexpr uint16_t isend = 455;
+inline constexpr uint16_t irecv = 456;
+inline constexpr uint16_t wait = 457;
+inline constexpr uint16_t is_completed = 458;
 }  // namespace op
 
 template <Handle T>
@@ -5785,6 +5785,63 @@ auto get_world_size(get_world_size_options o, std::source_location at = std::sou
   return get_world_size(DefaultMaker<D>::get(), o.group, at);
 }
 
+struct ddp_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+  int64_t bucket_bytes = 26214400;
+};
+template <Handle T>
+void ddp(std::span<const T> params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(group), to_value<T>(bucket_bytes)};
+  maker_of(params, "ddp").none(op::ddp, at, args);
+}
+template <Handle T>
+void ddp(std::span<const T> params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(params, o.group, o.bucket_bytes, at);
+}
+template <Handle T>
+void ddp(std::initializer_list<T> params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params.begin(), params.size()), group, bucket_bytes, at);
+}
+template <Handle T>
+void ddp(std::initializer_list<T> params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params.begin(), params.size()), o.group, o.bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const std::vector<T>& params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params), group, bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const std::vector<T>& params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params), o.group, o.bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const T& params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(&params, 1), group, bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const T& params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(&params, 1), o.group, o.bucket_bytes, at);
+}
+
+template <Handle T>
+void ddp_sync(std::span<const T> params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(enabled)};
+  maker_of(params, "ddp_sync").none(op::ddp_sync, at, args);
+}
+template <Handle T>
+void ddp_sync(std::initializer_list<T> params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  return ddp_sync(std::span<const T>(params.begin(), params.size()), enabled, at);
+}
+template <Handle T>
+void ddp_sync(const std::vector<T>& params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  return ddp_sync(std::span<const T>(params), enabled, at);
+}
+template <Handle T>
+void ddp_sync(const T& params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  return ddp_sync(std::span<const T>(&params, 1), enabled, at);
+}
+
 struct all_reduce_options {
   [[no_unique_address]] Named named_{};
   std::string_view op = "sum";
@@ -6019,63 +6076,6 @@ template <Handle T>
 T is_completed(const T& request, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(request)};
   return request.maker().one(op::is_completed, at, args);
-}
-
-struct ddp_options {
-  [[no_unique_address]] Named named_{};
-  std::string_view group = "";
-  int64_t bucket_bytes = 26214400;
-};
-template <Handle T>
-void ddp(std::span<const T> params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {Value<T>(params), to_value<T>(group), to_value<T>(bucket_bytes)};
-  maker_of(params, "ddp").none(op::ddp, at, args);
-}
-template <Handle T>
-void ddp(std::span<const T> params, ddp_options o, std::source_location at = std::source_location::current()) {
-  return ddp(params, o.group, o.bucket_bytes, at);
-}
-template <Handle T>
-void ddp(std::initializer_list<T> params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
-  return ddp(std::span<const T>(params.begin(), params.size()), group, bucket_bytes, at);
-}
-template <Handle T>
-void ddp(std::initializer_list<T> params, ddp_options o, std::source_location at = std::source_location::current()) {
-  return ddp(std::span<const T>(params.begin(), params.size()), o.group, o.bucket_bytes, at);
-}
-template <Handle T>
-void ddp(const std::vector<T>& params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
-  return ddp(std::span<const T>(params), group, bucket_bytes, at);
-}
-template <Handle T>
-void ddp(const std::vector<T>& params, ddp_options o, std::source_location at = std::source_location::current()) {
-  return ddp(std::span<const T>(params), o.group, o.bucket_bytes, at);
-}
-template <Handle T>
-void ddp(const T& params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
-  return ddp(std::span<const T>(&params, 1), group, bucket_bytes, at);
-}
-template <Handle T>
-void ddp(const T& params, ddp_options o, std::source_location at = std::source_location::current()) {
-  return ddp(std::span<const T>(&params, 1), o.group, o.bucket_bytes, at);
-}
-
-template <Handle T>
-void ddp_sync(std::span<const T> params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {Value<T>(params), to_value<T>(enabled)};
-  maker_of(params, "ddp_sync").none(op::ddp_sync, at, args);
-}
-template <Handle T>
-void ddp_sync(std::initializer_list<T> params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
-  return ddp_sync(std::span<const T>(params.begin(), params.size()), enabled, at);
-}
-template <Handle T>
-void ddp_sync(const std::vector<T>& params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
-  return ddp_sync(std::span<const T>(params), enabled, at);
-}
-template <Handle T>
-void ddp_sync(const T& params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
-  return ddp_sync(std::span<const T>(&params, 1), enabled, at);
 }
 
 /// The operators as methods and symbols of a tensor type T, which derives from Methods<T>.

@@ -99,12 +99,20 @@ template <class R> class Answered : public engine::Transfer {
 
 class Groups::Moving final : public Answered<int> {
  public:
-  Moving(cluster::AreaPtr a, size_t n) : area(std::move(a)) { bytes = area->bytes.first(n); }
+  Moving(cluster::AreaPtr a, size_t n, std::shared_ptr<std::atomic<size_t>> all)
+      : area(std::move(a)), all_(std::move(all)) {
+    bytes = area->bytes.first(n);
+    all_->fetch_add(n, std::memory_order_relaxed);
+  }
+  ~Moving() override { all_->fetch_sub(bytes.size(), std::memory_order_relaxed); }
   int result() override {
     if (!*answer_) throw answer_->error();
     return **answer_;
   }
   const cluster::AreaPtr area;
+
+ private:
+  const std::shared_ptr<std::atomic<size_t>> all_;
 };
 
 class Groups::Making final : public Answered<cluster::GroupPtr> {
@@ -166,7 +174,7 @@ cluster::Group& Groups::member(std::string_view name) {
 
 void Groups::check_new(std::string_view name) {
   if (name.size() > kNameBytes) throw Error(Code::bad_argument, "a group's name has at most 255 bytes");
-  if (has(name)) {
+  if (groups_.find(name) != groups_.end()) {  // one of its own stands before the server's
     throw Error(Code::bad_argument, name == "world" ? "trying to initialize the default process group twice!"
                                                     : "the process group '" + std::string(name) + "' is there already");
   }
@@ -180,7 +188,11 @@ void Groups::add(const std::string& name, Entry e) {
 }
 
 TransferPtr Groups::prepare(std::string_view name, size_t bytes) {
-  return std::make_shared<Moving>(member(name).area(bytes), bytes);
+  const auto limit = static_cast<size_t>(core_.options.memory_limit);
+  if (bytes > limit - std::min(limit, moving_->load(std::memory_order_relaxed)))
+    throw Error(Code::memory_limit, "what a session exchanges with other ranks is at most its limit of " +
+                                        std::to_string(limit) + " bytes at a time");
+  return std::make_shared<Moving>(member(name).area(bytes), bytes, moving_);
 }
 
 void Groups::start(const TransferPtr& t, std::string_view name, const Terms& terms) {

@@ -71,6 +71,7 @@ class Groups final : public engine::Exchange {
 
   Core& core_;
   std::map<std::string, Entry, std::less<>> groups_;
+  std::shared_ptr<std::atomic<size_t>> moving_ = std::make_shared<std::atomic<size_t>>(0);  // bytes under way
 };
 
 /// Joins a group as init_process_group does.

@@ -98,7 +98,7 @@ class Session {
   void list(Done<Result<std::vector<std::pair<std::string, TensorInfo>>>>);
   void release(Key, Done<Result<void>>);
   /// Joins a process group under a name ("world" is the default one); done when all ranks have. The operators of
-  /// engine/ops/distributed.cpp work with it.
+  /// engine/ops/{group,collective,message}.cpp work with it.
   void join_group(std::string name, cluster::JoinOptions, Done<Result<GroupInfo>>);
   void describe_group(std::string name, Done<Result<GroupInfo>>);
   void leave_group(std::string name, Done<Result<void>>);

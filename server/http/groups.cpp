@@ -1,7 +1,7 @@
 // Process groups over HTTP.
 #include <cmath>
 
-#include "server/cluster/group.h"
+#include "server/groups.h"
 #include "server/http/json_write.h"
 #include "server/http/names.h"
 #include "server/http/routes.h"

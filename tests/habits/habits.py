@@ -67,6 +67,7 @@ MAY = [
     ("server/http/*", ["schema/*", "engine/*", "server/*.h", "server/http/*"]),
     ("server/cluster/*", ["schema/*", "engine/*", "server/*.h", "server/cluster/*"]),
     ("server/main.cpp", ["schema/*", "engine/*", "server/*"]),
+    ("server/groups.*", ["schema/*", "engine/*", "server/*.h", "server/cluster/group.h"]),
     ("server/*", ["schema/*", "engine/*", "server/*.h"]),
     ("client/*", ["schema/*", "client/*"]),
     ("tests/*", ["*"]),

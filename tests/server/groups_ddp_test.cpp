@@ -59,6 +59,23 @@ TEST_CASE("Gradients stay this rank's own where averaging fails, and the graph o
             "DistributedDataParallel is not needed") != std::string::npos);
 }
 
+TEST_CASE("A backward that fails on one rank does not leave the others waiting", "[H32][H36]") {
+  Ranks r(2);
+  const auto begin = [](const char* more) {
+    return R"({"inputs":{"w":{"data":[0.5],"requires_grad":true}},"ops":[{"op":"exp","in":["w"],"out":"u"})" +
+           std::string(more) + "]}";
+  };
+  // What exp has saved is written to; its gradient comes after that of b, which is younger.
+  CHECK(r.start(0, begin(R"(,{"op":"add_","in":["u",1],"no_grad":true})")).get());
+  CHECK(r.start(1, begin("")).get());
+  const Said said_of_both = said(r.all(R"({"inputs":{"b":{"data":[1.0],"requires_grad":true}},
+    "ops":[{"op":"ddp","in":["w","b"],"attrs":{"bucket_bytes":4}},{"op":"add","in":["u","b"],"out":"l"},
+           {"op":"backward","in":["l"]}]})"));
+  CHECK(said_of_both[0].starts_with("inplace_modified"));
+  CHECK(said_of_both[1] == "unavailable: rank 0 has left the group");
+  CHECK(said(r.start(1, R"({"ops":[],"fetch":["b.grad"]})").get()) == "1");  // its own
+}
+
 TEST_CASE("A backward that waits for other ranks holds no lane, and ends with its session", "[H32][H36]") {
   Ranks r(2, 1);
   const std::string program =

@@ -263,3 +263,23 @@ TEST_CASE("A group of the server's own is one session's at a time", "[H3][H28]")
   wait<Result<void>>([&](auto done) { a->close(std::move(done)); });
   CHECK(!run(*b, BatchMaker(2, 2).call(barrier, {}, 0))->error);
 }
+
+TEST_CASE("What a session exchanges at a time is bounded by its memory limit", "[H36][T24]") {
+  cluster::FakeCluster cluster;
+  Rig rig;
+  rig.service.use(&cluster);
+  SessionOptions small;
+  small.memory_limit = 1 << 20;
+  const SessionPtr s = rig.open(small);
+  cluster::JoinOptions o;
+  o.world_size = 1, o.rank = 0;
+  REQUIRE(wait<Result<GroupInfo>>([&](auto done) { s->join_group("world", o, std::move(done)); }));
+  cluster->hold();
+  BatchMaker m(1);
+  m.upload(1, std::vector<float>(100000));
+  for (uint64_t i = 0; i < 3; ++i) m.call(op(rig, "irecv"), {BatchMaker::tensor(1)}, 2 + i);
+  const Answer a = run(*s, m);
+  REQUIRE(a->error);
+  CHECK(a->error->code() == Code::memory_limit);
+  CHECK(a->error->step() == 3);
+}
