@@ -9,6 +9,7 @@
 
 #include "client/client.h"           // connect, Client
 #include "client/datasets/loader.h"  // TensorDataset, DistributedSampler, DataLoader
+#include "client/distributed.h"      // groups of servers, DistributedDataParallel
 #include "client/errors.h"           // a class for each code
 #include "client/optim/optim.h"      // optim::SGD and the like, schedules of rates
 #include "client/session.h"          // Session

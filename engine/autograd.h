@@ -137,6 +137,8 @@ class BackwardTask {
   /// Runs nodes until done (true) or until stop() says so, which it asks between nodes (false). When it throws, nothing
   /// was accumulated that a local PyTorch would not have accumulated too, and the task is over.
   bool step(bool (*stop)(void*), void* arg);
+  /// After a step that was not the last: whether it waits for other ranks, who wake the session.
+  bool waiting() const { return waiting_; }
   Results take() { return std::move(results_); }
 
  private:
@@ -145,13 +147,16 @@ class BackwardTask {
   void arrive(Node*, uint32_t output, Tensor grad);
   void visit(Node*);
   void accumulate(TensorImpl* leaf, const Tensor& grad);
+  bool reduced();
 
   Context& cx_;
+  bool waiting_ = false;
   bool retain_ = false, create_ = false, capture_ = false, pruned_ = false, allow_unused_ = false;
   std::vector<Node*> heap_;     // by sequence, largest first; holds a reference each
   std::vector<Node*> marked_;   // nodes whose flags must be cleared
   std::vector<Tensor> inputs_;  // grad(): whose gradients are wanted; backward(inputs=): which leaves accumulate
   std::vector<Tensor> captured_;
+  std::vector<std::shared_ptr<Reducer>> reducers_;  // of the leaves that have been reached
   Results results_;
 };
 /// The rows that a session runs in steps.

@@ -3,6 +3,7 @@
 
 #include "engine/apply.h"
 #include "engine/autograd.h"
+#include "engine/reducer.h"
 #include "engine/shape.h"
 
 namespace gradwire::engine {
@@ -189,6 +190,7 @@ BackwardTask::BackwardTask(Context& cx, OpId id, std::span<const Bound> given) :
 }
 
 void BackwardTask::clear() {
+  for (const auto& r : std::exchange(reducers_, {})) r->abandon();
   for (Node* n : std::exchange(marked_, {})) {
     n->flags &= ~(Node::kNeeded | Node::kTarget | Node::kVisited);
     Node::release(cx_, n);
@@ -263,7 +265,10 @@ void BackwardTask::arrive(Node* n, uint32_t output, Tensor grad) {
 void BackwardTask::accumulate(TensorImpl* to, const Tensor& grad) {
   ++to->refs;
   const Tensor t(to);
-  Tensor& have = extra(t).grad;
+  Extra& e = extra(t);
+  const bool reduces = e.reducer && e.reducer->enabled;
+  if (reduces && create_) throw Error(Code::bad_argument, "DistributedDataParallel only works with volatile gradients");
+  Tensor& have = e.grad;
   if (!have) {
     // Nobody else may see this gradient change later.
     if (create_) {
@@ -279,6 +284,23 @@ void BackwardTask::accumulate(TensorImpl* to, const Tensor& grad) {
     add_into(cx_, have, grad);
     bump_version(have);
   }
+  if (!reduces) return;
+  if (std::ranges::find(reducers_, e.reducer) == reducers_.end()) {
+    reducers_.push_back(e.reducer);
+    e.reducer->begin();
+  }
+  e.reducer->arrived(e.reducer_slot);
+}
+
+// Whether the gradients of all ranks are averaged, where that was asked for.
+bool BackwardTask::reduced() {
+  if (!waiting_) {
+    for (const auto& r : reducers_) r->flush();
+  }
+  waiting_ = !std::ranges::all_of(reducers_, [](const auto& r) { return r->done(); });
+  if (waiting_) return false;
+  for (const auto& r : std::exchange(reducers_, {})) r->finish();
+  return true;
 }
 
 void BackwardTask::visit(Node* n) {
@@ -356,6 +378,7 @@ bool BackwardTask::step(bool (*stop)(void*), void* arg) {
     visit(n);
     if (stop && !heap_.empty() && stop(arg)) return false;
   }
+  if (!reducers_.empty() && !reduced()) return false;
   if (capture_) {
     for (const Tensor& t : captured_) {
       if (!t && !allow_unused_) {

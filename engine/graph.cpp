@@ -7,6 +7,7 @@
 
 #include "engine/autograd.h"
 #include "engine/optimizer.h"
+#include "engine/reducer.h"
 #include "engine/shape.h"
 
 namespace gradwire::engine {
@@ -58,6 +59,10 @@ struct Graveyard {
     if (Extra* e = t->extra) {
       (e->prev ? e->prev->next : cx.extras_) = e->next;
       if (e->next) e->next->prev = e->prev;
+      if (e->reducer) {
+        e->reducer->forget(e->reducer_slot);
+        e->reducer.reset();
+      }
       drop(e->grad);
       drop(e->base);
       if (e->optimizer) {

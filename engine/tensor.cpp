@@ -5,6 +5,7 @@
 
 #include "engine/apply.h"
 #include "engine/autograd.h"
+#include "engine/exchange.h"
 #include "engine/kernels.h"
 #include "engine/shape.h"
 #include "schema/half.h"

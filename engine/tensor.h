@@ -19,9 +19,12 @@ namespace gradwire::engine {
 using OpId = uint16_t;
 class Context;
 class Optimizer;
+class Exchange;
 class Tensor;
 struct Extra;
 struct Node;
+struct Pending;
+class Reducer;
 struct TensorImpl;
 
 /// Version counter of its own, for `.data`: views and detach() share it. Other tensors use their storage's.
@@ -95,7 +98,9 @@ struct Extra {
   uint32_t output = 0;        // which result of its node this is
   bool multi_view = false;    // one of several views made at once: refuses in-place writes
   bool has_views = false;
-  Optimizer* optimizer = nullptr;  // that this tensor stands for; owned
+  Optimizer* optimizer = nullptr;    // that this tensor stands for; owned
+  std::shared_ptr<Reducer> reducer;  // averages this leaf's gradient with other ranks'
+  uint32_t reducer_slot = 0;
   Extra *next = nullptr,
         *prev = nullptr;  // all of a context's: its end drops their gradients, which may lead in circles
 };
@@ -170,6 +175,10 @@ class Context {
     if (warnings.size() < kMaxWarnings) warnings.push_back({.op = std::move(op), .message = std::move(message)});
   }
   Compat compat;
+  /// How rows reach other ranks; null: no groups. A call that waits for them leaves `pending` for whoever runs the
+  /// calls, and the results that it gives then are none yet.
+  Exchange* exchange = nullptr;
+  std::unique_ptr<Pending> pending;
 
   /// Host and device memory of live tensors and graph nodes.
   int64_t bytes_used() const { return pool.used(); }

@@ -30,7 +30,7 @@ class BatchTask final : public Task {
     const Clock& clock = core_->shared.clock;
     auto looked = clock.now();
     for (int unseen = 0; at_ < batch_.calls.size();) {
-      if (!one(s, until)) return core_->account(), Step::again;
+      if (const Step step = one(s, until); step != Step::done) return core_->account(), step;
       // Looks at the clock after every call, or after up to 16 quick ones.
       if (++unseen < quick_) continue;
       const auto now = clock.now();
@@ -90,45 +90,51 @@ class BatchTask final : public Task {
     return &e->tensor;
   }
 
-  /// One call, or one piece of a backward. False: the time is over.
-  bool one(State& s, Clock::time_point until) {
+  /// One call, or one piece of a backward. Not done: the time is over, or it waits for other ranks.
+  Step one(State& s, Clock::time_point until) {
     const OpCall& c = batch_.calls[at_];
     if (c.op == OpCall::kRelease) {
       s.forget(c.out);
       ++at_;
-      return true;
+      return Step::done;
     }
     if (error_) {
       skip(c);
       ++at_;
-      return true;
+      return Step::done;
     }
-    if (!backward_) read_ = false, arg_ = reader_.arg, integer_ = reader_.integer;
+    const bool begun_before = backward_ || s.cx.pending;
+    if (!begun_before) read_ = false, arg_ = reader_.arg, integer_ = reader_.integer;
     try {
       if (cancelled_->load(std::memory_order_relaxed)) throw Error(Code::cancelled, "the batch was cancelled");
-      if (!backward_ && !begin(s, c)) return ++at_, true;
+      if (!begun_before && !begin(s, c)) return ++at_, Step::done;
       if (backward_) {
         Pause pause{*core_, until, *cancelled_};
         const auto begun = core_->shared.clock.now();
         const bool ended = backward_->step(Pause::due, &pause);
         spent_ += core_->shared.clock.now() - begun;
         if (!ended && spent_ > kOpDeadline) throw Error(Code::deadline_exceeded, "an operator may take 60 s");
-        if (!ended) return false;
+        if (!ended) return backward_->waiting() ? Step::waiting : Step::again;
         place(s, c.out, backward_->take());
         backward_.reset();
+      } else if (s.cx.pending) {
+        if (!s.cx.pending->transfer->done()) return Step::waiting;
+        const auto pending = std::move(s.cx.pending);
+        place(s, c.out, pending->run());
       }
       ++s.ops;
     } catch (...) {
       note(current_error(), c);
       backward_.reset();
+      s.groups->abandon(std::move(s.cx.pending));
     }
     place_warnings(s, c);
     reader_.clear();
     ++at_;
-    return true;
+    return Step::done;
   }
 
-  /// Runs the call; a backward is only set up. False: it was no operator.
+  /// Runs the call; a backward is only set up, and what waits for other ranks is begun. False: it was no operator.
   bool begin(State& s, const OpCall& c) {
     engine::Context& cx = s.cx;
     if (c.out) s.table.check_room(c.out, 1);
@@ -141,7 +147,8 @@ class BatchTask final : public Task {
       spent_ = {};
       backward_.emplace(cx, c.op, std::span<const engine::Bound>(args_));
     } else {
-      place(s, c.out, engine::call(cx, c.op, args_));
+      engine::Results r = engine::call(cx, c.op, args_);
+      if (!cx.pending) place(s, c.out, std::move(r));
     }
     return true;
   }

@@ -63,7 +63,7 @@ class ProgramTask final : public Task {
     try {
       if (core_->closing.load(std::memory_order_acquire) || !core_->state)
         throw Error(Code::closed, "the session is closed");
-      if (!run(*core_->state, until)) return core_->account(), Step::again;
+      if (const Step step = run(*core_->state, until); step != Step::done) return core_->account(), step;
     } catch (...) {
       error = current_error();
     }
@@ -83,23 +83,24 @@ class ProgramTask final : public Task {
   }
 
  private:
-  /// False: the time is over. Throws what went wrong, with step and operator.
-  bool run(State& s, Clock::time_point until) {
+  /// Not done: the time is over, or it waits for other ranks. Throws what went wrong, with step and operator.
+  Step run(State& s, Clock::time_point until) {
     if (!program_) start(s);
     while (at_ < program_->steps.size()) {
       if (core_->closing.load(std::memory_order_relaxed)) throw Error(Code::closed, "the session is closed");
       const Program::Step& st = program_->steps[at_];
       try {
-        if (!one(s, st, until)) return false;
+        if (const Step step = one(s, st, until); step != Step::done) return step;
       } catch (...) {
         backward_.reset();
+        s.groups->abandon(std::move(s.cx.pending));
         Error e = current_error();
         if (e.op().empty()) e.of(st.op);
         throw e.at(0, static_cast<int64_t>(at_));
       }
       for (; warned_ < s.cx.warnings.size(); ++warned_) s.cx.warnings[warned_].step = static_cast<int64_t>(at_);
       ++at_;
-      if (core_->shared.clock.now() >= until && at_ < program_->steps.size()) return false;
+      if (core_->shared.clock.now() >= until && at_ < program_->steps.size()) return Step::again;
     }
     ProgramResult result = fetch(s);
     for (const auto& name : program_->release) {
@@ -108,7 +109,7 @@ class ProgramTask final : public Task {
     result.warnings = std::exchange(s.cx.warnings, {});
     core_->account();
     done_(std::move(result));
-    return true;
+    return Step::done;
   }
 
   void start(State& s) {
@@ -166,8 +167,9 @@ class ProgramTask final : public Task {
     }
   };
 
-  /// One step, or one piece of a backward. False: the time is over.
-  bool one(State& s, const Program::Step& st, Clock::time_point until) {
+  /// One step, or one piece of a backward. Not done: the time is over, or it waits for other ranks.
+  Step one(State& s, const Program::Step& st, Clock::time_point until) {
+    if (s.cx.pending) return settle(s, st);
     if (!backward_) {
       if (st.broken) throw *st.broken;
       core_->check_server_memory();
@@ -179,9 +181,11 @@ class ProgramTask final : public Task {
       const std::span<const engine::Bound> full(call_.args, static_cast<size_t>(call_.count));
       s.cx.grad_mode = st.grad_mode.value_or(true);
       if (!engine::is_backward(call_.id)) {
-        place(s, st, engine::call(s.cx, call_.id, full));
+        engine::Results r = engine::call(s.cx, call_.id, full);
+        if (s.cx.pending) return settle(s, st);
+        place(s, st, std::move(r));
         ++s.ops;
-        return true;
+        return Step::done;
       }
       spent_ = {};
       backward_.emplace(s.cx, call_.id, full);
@@ -191,11 +195,20 @@ class ProgramTask final : public Task {
     const bool ended = backward_->step(Pause::due, &pause);
     spent_ += core_->shared.clock.now() - begun;
     if (!ended && spent_ > kOpDeadline) throw Error(Code::deadline_exceeded, "an operator may take 60 s");
-    if (!ended) return false;
+    if (!ended) return backward_->waiting() ? Step::waiting : Step::again;
     place(s, st, backward_->take());
     backward_.reset();
     ++s.ops;
-    return true;
+    return Step::done;
+  }
+
+  /// The step whose call waits for other ranks, once they have taken part.
+  static Step settle(State& s, const Program::Step& st) {
+    if (!s.cx.pending->transfer->done()) return Step::waiting;
+    const auto pending = std::move(s.cx.pending);
+    place(s, st, pending->run());
+    ++s.ops;
+    return Step::done;
   }
 
   static void place(State& s, const Program::Step& st, engine::Results r) {

@@ -114,6 +114,8 @@ Result<SessionPtr> Service::open(const SessionOptions& asked) {
         std::make_unique<State>(engine::make_backend(o.device), engine::Limits{o.memory_limit, m.options.session_nodes},
                                 m.options.session_tensors, random_bits());
     engine::Context& cx = core->state->cx;
+    core->state->groups = std::make_unique<Groups>(*core);
+    cx.exchange = core->state->groups.get();
     cx.default_dtype = o.dtype;
     cx.generator.seed = o.seed ? *o.seed : random_bits();
     for (const auto& c : o.compat) cx.compat.*engine::compat_flag(c) = true;
@@ -189,6 +191,10 @@ ServerInfo Service::info() const {
 
 const Options& Service::options() const { return impl_->options; }
 Metrics& Service::metrics() { return impl_->shared.metrics; }
+void Service::use(cluster::Cluster* c) { impl_->shared.cluster.store(c); }
+void Service::attach_group(std::string name, cluster::GroupPtr group) {
+  impl_->shared.groups.attach(std::move(name), std::move(group));
+}
 void Service::drain() { impl_->draining.store(true); }
 bool Service::draining() const { return impl_->draining.load(); }
 

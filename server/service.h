@@ -17,6 +17,11 @@ class Executor;
 class Clock;
 class Metrics;
 struct Options;
+namespace cluster {
+class Cluster;
+class Group;
+struct JoinOptions;
+}  // namespace cluster
 
 struct SessionOptions {
   std::string device, name;      // empty: the server's device; no name
@@ -32,6 +37,13 @@ struct SessionInfo {
   int64_t tensors = 0, bytes = 0, peak_bytes = 0, memory_limit = 0;
   uint64_t ops_run = 0;
   double age_seconds = 0;
+};
+
+/// A process group as one session sees it; rank -1: it is no member.
+struct GroupInfo {
+  std::string name;
+  int rank = -1, world_size = 0;
+  uint64_t epoch = 0;
 };
 
 /// One fetch of a batch; absent where there is no such gradient.
@@ -85,6 +97,11 @@ class Session {
   void describe(Key, Done<Result<TensorInfo>>);
   void list(Done<Result<std::vector<std::pair<std::string, TensorInfo>>>>);
   void release(Key, Done<Result<void>>);
+  /// Joins a process group under a name ("world" is the default one); done when all ranks have. The operators of
+  /// engine/ops/{group,collective,message}.cpp work with it.
+  void join_group(std::string name, cluster::JoinOptions, Done<Result<GroupInfo>>);
+  void describe_group(std::string name, Done<Result<GroupInfo>>);
+  void leave_group(std::string name, Done<Result<void>>);
   /// Ends the session: what is queued is answered with `closed`, memory goes back.
   void close(Done<Result<void>>);
 
@@ -125,6 +142,11 @@ class Service {
   bool draining() const;
   /// Ends sessions whose lease is over; called by a timer.
   void sweep();
+
+  /// How sessions reach other servers, from here on; it ends after the sessions. Null, as at first: not at all.
+  void use(cluster::Cluster*);
+  /// A group that this server belongs to, for one session at a time by its name; "world" is then their default group.
+  void attach_group(std::string name, std::shared_ptr<cluster::Group>);
 
   /// Runs a program's JSON text in a session of its own and answers with JSON text. HTTP provides it; main() connects
   /// it.

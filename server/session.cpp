@@ -279,7 +279,10 @@ Result<Bytes> Session::fetched(uint64_t seq, uint32_t index) {
 }
 
 uint64_t Session::last_seq() const { return impl_->core->window.last(); }
-void Session::cancel(uint64_t seq) { impl_->core->window.cancel(seq); }
+void Session::cancel(uint64_t seq) {
+  impl_->core->window.cancel(seq);
+  impl_->core->shared.executor.wake(impl_->core->queue);  // where it waits for other ranks
+}
 
 void Session::run(std::shared_ptr<const Program> program, std::vector<Program::Input> feeds,
                   Done<Result<ProgramResult>> done) {
@@ -417,6 +420,18 @@ void Session::release(Key key, Done<Result<void>> done) {
   });
 }
 
+void Session::join_group(std::string name, cluster::JoinOptions options, Done<Result<GroupInfo>> done) {
+  impl_->core->push(make_join_task(impl_->core, std::move(name), std::move(options), std::move(done)), 0);
+}
+
+void Session::describe_group(std::string name, Done<Result<GroupInfo>> done) {
+  post<GroupInfo>(impl_->core, name.size(), std::move(done), [name](State& s) { return s.groups->info(name); });
+}
+
+void Session::leave_group(std::string name, Done<Result<void>> done) {
+  post<void>(impl_->core, name.size(), std::move(done), [name](State& s) { s.groups->leave(name); });
+}
+
 void Session::close(Done<Result<void>> done) {
   const auto& core = impl_->core;
   if (core->closing.exchange(true, std::memory_order_acq_rel))
@@ -424,6 +439,7 @@ void Session::close(Done<Result<void>> done) {
   if (core->on_close) core->on_close();
   core->push(std::make_unique<CloseTask>(core, std::move(done)), 0, true);
   core->shared.executor.shut(core->queue);
+  core->shared.executor.wake(core->queue);
 }
 
 }  // namespace gradwire::server

@@ -11,6 +11,7 @@
 
 #include "server/engine.h"
 #include "server/executor.h"
+#include "server/groups.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/service.h"
@@ -28,12 +29,15 @@ struct Shared {
   Metrics& metrics;
   const int64_t server_memory;
   std::atomic<int64_t> bytes{0};  // of all sessions, brought up to date between calls
+  std::atomic<cluster::Cluster*> cluster{nullptr};
+  ServerGroups groups;
 };
 
 /// A session's engine state. Belongs to its queue.
 struct State {
   State(std::unique_ptr<engine::Backend> b, engine::Limits limits, int64_t max_tensors, uint64_t table_seed)
       : backend(std::move(b)), cx(*backend, limits), table(max_tensors, table_seed) {}
+  ~State() { cx.pending.reset(); }
   std::unique_ptr<engine::Backend> backend;
   engine::Context cx;
   Table table;
@@ -43,6 +47,7 @@ struct State {
   std::optional<Error> failure;  // the first error of failed_epoch
   uint64_t failed_epoch = 0;
   uint64_t ops = 0;
+  std::unique_ptr<Groups> groups;  // also cx.exchange
 
   /// Throws no_tensor.
   Entry& entry(const Key&);

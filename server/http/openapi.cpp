@@ -28,6 +28,8 @@ constexpr const char* kSchemas = R"({
 "StoredProgram":{"type":"object","properties":{"name":{"type":"string"},"inputs":{"type":"array","items":{"type":"string"}},"fetch":{"type":"array","items":{"type":"string"}},"ops":{"type":"integer"}},"required":["name"]},
 "Feeds":{"type":"object","properties":{"inputs":{"type":"object","additionalProperties":{"$ref":"#/components/schemas/Tensor"}},"fetch":{"type":"array","items":{"type":"string"}}},"additionalProperties":false},
 "Result":{"type":"object","properties":{"tensors":{"type":"object","additionalProperties":{"oneOf":[{"$ref":"#/components/schemas/Tensor"},{"type":"null"}]}},"warnings":{"type":"array","items":{"type":"object"}}},"required":["tensors","warnings"]},
+"GroupOptions":{"type":"object","properties":{"backend":{"type":"string","maxLength":255,"default":"gloo"},"init_method":{"type":"string","maxLength":4096,"default":"env://"},"world_size":{"type":"integer","minimum":0,"maximum":1000000},"rank":{"type":"integer","minimum":0,"maximum":1000000},"group_name":{"type":"string","maxLength":255},"timeout_seconds":{"type":"number","exclusiveMinimum":0,"maximum":604800,"default":1800},"environment":{"type":"object","maxProperties":64,"additionalProperties":{"type":"string","maxLength":4096},"description":"What env:// reads: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK"}},"additionalProperties":false},
+"Group":{"type":"object","properties":{"name":{"type":"string"},"rank":{"type":"integer"},"world_size":{"type":"integer"},"epoch":{"type":"integer"}},"required":["name","rank","world_size","epoch"]},
 "Operators":{"type":"object","properties":{"operators":{"type":"array","items":{"type":"object"}}},"required":["operators"]},
 "Info":{"type":"object","properties":{"name":{"type":"string"},"version":{"type":"string"},"devices":{"type":"array","items":{"type":"string"}}},"required":["name","version"]},
 "Error":{"type":"object","properties":{"error":{"type":"object","properties":{"code":{"type":"string","enum":[@CODES@]},"message":{"type":"string"},"step":{"type":"integer"},"op":{"type":"string"}},"required":["code","message"]}},"required":["error"]}
@@ -87,8 +89,9 @@ std::string operation(const Route& r) {
   if (r.query) parameters += std::string(",{\"$ref\":\"#/components/parameters/") + r.query + "\"}";
   if (!parameters.empty()) text += ",\"parameters\":[" + parameters + "]";
   if (r.in) {
-    // A session and a run of a stored program need no options.
-    const bool optional = std::strcmp(r.in, "SessionOptions") == 0 || std::strcmp(r.in, "Feeds") == 0;
+    // A session, a group and a run of a stored program need no options.
+    const bool optional = std::strcmp(r.in, "SessionOptions") == 0 || std::strcmp(r.in, "GroupOptions") == 0 ||
+                          std::strcmp(r.in, "Feeds") == 0;
     text += std::string(",\"requestBody\":{\"required\":") + (optional ? "false" : "true") +
             ",\"content\":" + content(r.in, r.body == Body::tensor) + "}";
   }

@@ -58,5 +58,8 @@ Async<Answer> put_tensor(Exchange&);  // tensors.cpp
 Async<Answer> get_tensor(Exchange&);
 Async<Answer> list_tensors(Exchange&);
 Async<Answer> delete_tensor(Exchange&);
+Async<Answer> put_group(Exchange&);  // groups.cpp
+Async<Answer> get_group(Exchange&);
+Async<Answer> delete_group(Exchange&);
 
 }  // namespace gradwire::server::http

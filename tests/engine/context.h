@@ -6,6 +6,7 @@
 #include "engine/apply.h"
 #include "engine/autograd.h"
 #include "engine/registry.h"
+#include "tests/engine/loopback.h"
 
 namespace gradwire::engine {
 
@@ -13,7 +14,8 @@ namespace gradwire::engine {
 struct Engine {
   std::unique_ptr<Backend> backend = make_cpu_backend();
   Context cx;
-  explicit Engine(Limits limits = {}) : cx(*backend, limits) {}
+  Loopback others;
+  explicit Engine(Limits limits = {}) : cx(*backend, limits) { cx.exchange = &others; }
 
   template <class T>
   Tensor make(DType dtype, Shape shape, std::vector<T> values) {

@@ -68,6 +68,7 @@ MAY = [
     ("server/cluster/*", ["schema/*", "engine/*", "server/*.h", "server/cluster/*", "server/rpc/listener.h",
                           "server/rpc/loop_queue.h", "server/rpc/quiet.h"]),
     ("server/main.cpp", ["schema/*", "engine/*", "server/*"]),
+    ("server/groups.*", ["schema/*", "engine/*", "server/*.h", "server/cluster/group.h"]),
     ("server/*", ["schema/*", "engine/*", "server/*.h"]),
     ("client/*", ["schema/*", "client/*"]),
     ("tests/*", ["*"]),

@@ -1,0 +1,106 @@
+#include "engine/reducer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/apply.h"
+
+namespace gradwire::engine {
+namespace {
+/// A handle on what somebody else owns too.
+Tensor handle(TensorImpl* t) { return ++t->refs, Tensor(t); }
+}  // namespace
+
+void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string group, int64_t bucket_bytes) {
+  const auto r = std::make_shared<Reducer>();
+  r->cx_ = &cx, r->group_ = std::move(group);
+  r->slots_.resize(params.size());
+  int64_t most = std::min(bucket_bytes, kFirstBucket);
+  for (size_t k = params.size(); k-- > 0;) {  // backward reaches the last parameters first
+    const Tensor& t = params[k];
+    const int64_t bytes = t.numel() * size_of(t.dtype());
+    const bool fits = !r->buckets_.empty() && r->buckets_.back().dtype == t.dtype() &&
+                      static_cast<int64_t>(r->buckets_.back().bytes) + bytes <= most;
+    if (!fits) {
+      if (!r->buckets_.empty()) most = bucket_bytes;
+      r->buckets_.push_back({.dtype = t.dtype()});
+    }
+    Bucket& b = r->buckets_.back();
+    r->slots_[k] = {t.get(), t.numel(), static_cast<uint32_t>(r->buckets_.size() - 1), b.bytes};
+    b.slots.push_back(static_cast<uint32_t>(k));
+    b.bytes += static_cast<size_t>(bytes);
+  }
+  for (const Tensor& t : params) extra(t);  // all that can fail comes before the first is changed
+  for (size_t k = 0; k < params.size(); ++k) {
+    Extra& e = *params[k]->extra;
+    if (e.reducer) e.reducer->forget(e.reducer_slot);
+    e.reducer = r, e.reducer_slot = static_cast<uint32_t>(k);
+  }
+}
+
+void Reducer::begin() {
+  next_ = 0;
+  for (Slot& s : slots_) s.there = false;
+  for (Bucket& b : buckets_) b.missing = b.slots.size(), b.transfer.reset();
+}
+
+void Reducer::arrived(uint32_t slot) {
+  Slot& s = slots_[slot];
+  if (std::exchange(s.there, true)) return;
+  --buckets_[s.bucket].missing;
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) start(buckets_[next_++]);
+}
+
+void Reducer::flush() {
+  while (next_ < buckets_.size()) start(buckets_[next_++]);
+}
+
+void Reducer::start(Bucket& b) {
+  Exchange& x = *cx_->exchange;
+  const TransferPtr t = x.prepare(group_, b.bytes);
+  for (const uint32_t k : b.slots) {
+    const Slot& s = slots_[k];
+    std::byte* to = t->bytes.data() + s.offset;
+    if (s.param && s.param->extra->grad)
+      put_bytes(*cx_, s.param->extra->grad, to);
+    else
+      std::memset(to, 0, static_cast<size_t>(s.numel * size_of(b.dtype)));
+  }
+  x.start(t, group_,
+          {Collective::all_reduce, ReduceOp::avg, b.dtype, static_cast<int64_t>(b.bytes) / size_of(b.dtype), -1});
+  b.transfer = t;
+}
+
+void Reducer::abandon() noexcept {
+  try {
+    if (!std::ranges::all_of(buckets_, [](const Bucket& b) { return b.transfer != nullptr; }))
+      cx_->exchange->leave(group_);
+  } catch (...) {  // it has been left already
+  }
+}
+
+bool Reducer::done() const {
+  for (const Bucket& b : buckets_) {
+    if (!b.transfer || !b.transfer->done()) return false;
+  }
+  return true;
+}
+
+void Reducer::finish() {
+  for (Bucket& b : buckets_) b.transfer->result();
+  std::vector<Tensor> fresh(slots_.size());
+  for (size_t k = 0; k < slots_.size(); ++k) {
+    TensorImpl* t = slots_[k].param;
+    if (t && !t->extra->grad) fresh[k] = cx_->empty(handle(t).shape(), t->dtype);
+  }
+  for (size_t k = 0; k < slots_.size(); ++k) {
+    const Slot& s = slots_[k];
+    if (!s.param) continue;
+    Tensor& grad = s.param->extra->grad;
+    if (!grad) grad = std::move(fresh[k]);
+    take_bytes(*cx_, buckets_[s.bucket].transfer->bytes.data() + s.offset, grad);
+  }
+  for (Bucket& b : buckets_) b.transfer.reset();
+}
+
+}  // namespace gradwire::engine

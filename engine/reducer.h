@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/exchange.h"
+
+namespace gradwire::engine {
+
+/// Averages the gradients of some leaves over the ranks of a group while backward still goes on: these are split into
+/// buckets, from the last parameter to the first, and a bucket travels when all its gradients are there and those
+/// before it have begun; so all ranks send the same in the same order. The averages are written into .grad at the end,
+/// all or none. Owned by the leaves' Extra; on the Context's thread.
+class Reducer {
+ public:
+  static constexpr int64_t kFirstBucket = int64_t{1} << 20;  // bytes: what comes first should travel early
+  /// Attaches itself to `params`, which are leaves that require grad.
+  static void attach(Context&, std::span<const Tensor> params, std::string group, int64_t bucket_bytes);
+
+  bool enabled = true;  // else gradients stay this rank's own
+  /// A backward has come to the first of these leaves.
+  void begin();
+  /// The gradient of this parameter is there.
+  void arrived(uint32_t slot);
+  /// No more gradients will come: what has none counts as zeros.
+  void flush();
+  bool done() const;
+  /// Once done: writes the averages, or throws what went wrong and writes nothing.
+  void finish();
+  /// This backward has failed: where others still wait for gradients of it, leaves the group.
+  void abandon() noexcept;
+  /// The parameter is gone.
+  void forget(uint32_t slot) { slots_[slot].param = nullptr; }
+
+ private:
+  struct Slot {
+    TensorImpl* param;  // null: gone
+    int64_t numel;
+    uint32_t bucket;
+    size_t offset;  // bytes, in its bucket
+    bool there = false;
+  };
+  struct Bucket {
+    DType dtype;
+    size_t bytes = 0;
+    std::vector<uint32_t> slots{};
+    size_t missing = 0;
+    TransferPtr transfer{};
+  };
+  void start(Bucket&);
+
+  Context* cx_ = nullptr;
+  std::string group_;
+  std::vector<Slot> slots_;
+  std::vector<Bucket> buckets_;
+  size_t next_ = 0;  // the bucket that travels next
+};
+
+}  // namespace gradwire::engine

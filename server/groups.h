@@ -1,0 +1,81 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/exchange.h"
+#include "server/cluster/group.h"
+#include "server/service.h"
+
+namespace gradwire::server {
+
+struct Core;
+
+/// The groups that the server itself belongs to, for its sessions. Thread-safe.
+class ServerGroups {
+ public:
+  void attach(std::string name, cluster::GroupPtr);
+  bool has(std::string_view name) const;
+  /// The group and what keeps it from others meanwhile: a rank is one session at a time. Null if there is none; throws
+  /// overloaded while another session uses it.
+  std::pair<cluster::GroupPtr, std::shared_ptr<void>> claim(std::string_view name);
+
+ private:
+  struct Held {
+    cluster::GroupPtr group;
+    std::weak_ptr<void> user;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, Held, std::less<>> held_;
+};
+
+/// A session's process groups by name; the default one, "" in calls, is "world". Belongs to the session's queue, which
+/// is woken when something is done. Groups of the server stand behind the session's own.
+class Groups final : public engine::Exchange {
+ public:
+  static constexpr size_t kGroups = 256;
+  explicit Groups(Core&);
+
+  bool has(std::string_view) override;
+  Group group(std::string_view) override;
+  engine::TransferPtr prepare(std::string_view, size_t bytes) override;
+  void start(const engine::TransferPtr&, std::string_view, const engine::Terms&) override;
+  engine::TransferPtr join(std::string_view, const engine::JoinCall&) override;
+  engine::TransferPtr join(std::string_view, cluster::JoinOptions);
+  engine::TransferPtr split(std::string_view parent, std::string_view name, std::span<const int64_t> ranks) override;
+  void leave(std::string_view) override;
+
+  GroupInfo info(std::string_view);
+  /// Nobody waits for it any more: while it is under way the others wait for this rank, so it leaves the group.
+  void abandon(std::unique_ptr<engine::Pending>) noexcept;
+
+ private:
+  class Moving;
+  class Making;
+  struct Entry {
+    cluster::GroupPtr group;      // null where this session is no member
+    std::vector<int> ranks;       // the default group's rank of each; empty: the same
+    int size = 0;                 // of the group
+    std::shared_ptr<void> claim;  // of a group of the server's
+  };
+  Entry* find(std::string_view);
+  Entry& at(std::string_view);
+  cluster::Group& member(std::string_view);
+  void add(const std::string& name, Entry);
+  void check_new(std::string_view name);
+
+  Core& core_;
+  std::map<std::string, Entry, std::less<>> groups_;
+  std::shared_ptr<std::atomic<size_t>> moving_ = std::make_shared<std::atomic<size_t>>(0);  // bytes under way
+};
+
+/// Joins a group as init_process_group does.
+std::unique_ptr<class Task> make_join_task(std::shared_ptr<Core>, std::string name, cluster::JoinOptions,
+                                           Done<Result<GroupInfo>>);
+
+}  // namespace gradwire::server
