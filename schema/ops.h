@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 10613139882014605582ull;
-inline constexpr int kOperators = 457;
+inline constexpr uint64_t kCatalogueHash = 2397423036585089473ull;
+inline constexpr int kOperators = 480;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -469,6 +469,29 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "optim.add_param_group",
     "optim.state",
     "optim.load_state",
+    "init_process_group",
+    "destroy_process_group",
+    "is_initialized",
+    "new_group",
+    "get_rank",
+    "get_world_size",
+    "ddp",
+    "ddp_sync",
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "broadcast_coalesced",
+    "all_gather",
+    "gather.ranks",
+    "scatter.ranks",
+    "reduce_scatter",
+    "barrier",
+    "send",
+    "recv",
+    "isend",
+    "irecv",
+    "wait",
+    "is_completed",
 };
 
 /// The catalogue indices.
@@ -930,6 +953,29 @@ inline constexpr uint16_t optim_set = 453;
 inline constexpr uint16_t optim_add_param_group = 454;
 inline constexpr uint16_t optim_state = 455;
 inline constexpr uint16_t optim_load_state = 456;
+inline constexpr uint16_t init_process_group = 457;
+inline constexpr uint16_t destroy_process_group = 458;
+inline constexpr uint16_t is_initialized = 459;
+inline constexpr uint16_t new_group = 460;
+inline constexpr uint16_t get_rank = 461;
+inline constexpr uint16_t get_world_size = 462;
+inline constexpr uint16_t ddp = 463;
+inline constexpr uint16_t ddp_sync = 464;
+inline constexpr uint16_t all_reduce = 465;
+inline constexpr uint16_t reduce = 466;
+inline constexpr uint16_t broadcast = 467;
+inline constexpr uint16_t broadcast_coalesced = 468;
+inline constexpr uint16_t all_gather = 469;
+inline constexpr uint16_t gather_ranks = 470;
+inline constexpr uint16_t scatter_ranks = 471;
+inline constexpr uint16_t reduce_scatter = 472;
+inline constexpr uint16_t barrier = 473;
+inline constexpr uint16_t send = 474;
+inline constexpr uint16_t recv = 475;
+inline constexpr uint16_t isend = 476;
+inline constexpr uint16_t irecv = 477;
+inline constexpr uint16_t wait = 478;
+inline constexpr uint16_t is_completed = 479;
 }  // namespace op
 
 template <Handle T>
@@ -6271,6 +6317,438 @@ template <Handle T>
 void optim_load_state(const T& self, As<T, Tensors<T>> state, std::source_location at = std::source_location::current()) {
   const Value<T> args[] = {to_value<T>(self), to_value<T>(state)};
   self.maker().none(op::optim_load_state, at, args);
+}
+
+struct init_process_group_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view backend = "gloo";
+  std::string_view init_method = "env://";
+  int64_t world_size = -1;
+  int64_t rank = -1;
+  std::string_view group_name = "";
+  double timeout = 1.8e+03;
+  std::string_view environment = "";
+  std::string_view name = "";
+};
+template <Maker M>
+typename M::Tensor init_process_group(M& m, As<M, std::string_view> backend = "gloo", As<M, std::string_view> init_method = "env://", As<M, int64_t> world_size = -1, As<M, int64_t> rank = -1, As<M, std::string_view> group_name = "", As<M, double> timeout = 1.8e+03, As<M, std::string_view> environment = "", As<M, std::string_view> name = "", std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(backend), to_value<typename M::Tensor>(init_method), to_value<typename M::Tensor>(world_size), to_value<typename M::Tensor>(rank), to_value<typename M::Tensor>(group_name), to_value<typename M::Tensor>(timeout), to_value<typename M::Tensor>(environment), to_value<typename M::Tensor>(name)};
+  return m.one(op::init_process_group, at, args);
+}
+template <class D = void>
+auto init_process_group(As<D, std::string_view> backend = "gloo", As<D, std::string_view> init_method = "env://", As<D, int64_t> world_size = -1, As<D, int64_t> rank = -1, As<D, std::string_view> group_name = "", As<D, double> timeout = 1.8e+03, As<D, std::string_view> environment = "", As<D, std::string_view> name = "", std::source_location at = std::source_location::current()) {
+  return init_process_group(DefaultMaker<D>::get(), backend, init_method, world_size, rank, group_name, timeout, environment, name, at);
+}
+template <Maker M>
+typename M::Tensor init_process_group(M& m, init_process_group_options o, std::source_location at = std::source_location::current()) {
+  return init_process_group(m, o.backend, o.init_method, o.world_size, o.rank, o.group_name, o.timeout, o.environment, o.name, at);
+}
+template <class D = void>
+auto init_process_group(init_process_group_options o, std::source_location at = std::source_location::current()) {
+  return init_process_group(DefaultMaker<D>::get(), o.backend, o.init_method, o.world_size, o.rank, o.group_name, o.timeout, o.environment, o.name, at);
+}
+
+struct destroy_process_group_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Maker M>
+void destroy_process_group(M& m, As<M, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(group)};
+  m.none(op::destroy_process_group, at, args);
+}
+template <class D = void>
+auto destroy_process_group(As<D, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return destroy_process_group(DefaultMaker<D>::get(), group, at);
+}
+template <Maker M>
+void destroy_process_group(M& m, destroy_process_group_options o, std::source_location at = std::source_location::current()) {
+  return destroy_process_group(m, o.group, at);
+}
+template <class D = void>
+auto destroy_process_group(destroy_process_group_options o, std::source_location at = std::source_location::current()) {
+  return destroy_process_group(DefaultMaker<D>::get(), o.group, at);
+}
+
+struct is_initialized_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Maker M>
+typename M::Tensor is_initialized(M& m, As<M, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(group)};
+  return m.one(op::is_initialized, at, args);
+}
+template <class D = void>
+auto is_initialized(As<D, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return is_initialized(DefaultMaker<D>::get(), group, at);
+}
+template <Maker M>
+typename M::Tensor is_initialized(M& m, is_initialized_options o, std::source_location at = std::source_location::current()) {
+  return is_initialized(m, o.group, at);
+}
+template <class D = void>
+auto is_initialized(is_initialized_options o, std::source_location at = std::source_location::current()) {
+  return is_initialized(DefaultMaker<D>::get(), o.group, at);
+}
+
+struct new_group_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Maker M>
+typename M::Tensor new_group(M& m, As<M, Ints> ranks, As<M, Text> name, As<M, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(ranks), to_value<typename M::Tensor>(name), to_value<typename M::Tensor>(group)};
+  return m.one(op::new_group, at, args);
+}
+template <class D = void>
+auto new_group(As<D, Ints> ranks, As<D, Text> name, As<D, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return new_group(DefaultMaker<D>::get(), ranks, name, group, at);
+}
+template <Maker M>
+typename M::Tensor new_group(M& m, Ints ranks, Text name, new_group_options o, std::source_location at = std::source_location::current()) {
+  return new_group(m, ranks, name, o.group, at);
+}
+template <class D = void>
+auto new_group(Ints ranks, Text name, new_group_options o, std::source_location at = std::source_location::current()) {
+  return new_group(DefaultMaker<D>::get(), ranks, name, o.group, at);
+}
+
+struct get_rank_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Maker M>
+typename M::Tensor get_rank(M& m, As<M, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(group)};
+  return m.one(op::get_rank, at, args);
+}
+template <class D = void>
+auto get_rank(As<D, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return get_rank(DefaultMaker<D>::get(), group, at);
+}
+template <Maker M>
+typename M::Tensor get_rank(M& m, get_rank_options o, std::source_location at = std::source_location::current()) {
+  return get_rank(m, o.group, at);
+}
+template <class D = void>
+auto get_rank(get_rank_options o, std::source_location at = std::source_location::current()) {
+  return get_rank(DefaultMaker<D>::get(), o.group, at);
+}
+
+struct get_world_size_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Maker M>
+typename M::Tensor get_world_size(M& m, As<M, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(group)};
+  return m.one(op::get_world_size, at, args);
+}
+template <class D = void>
+auto get_world_size(As<D, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return get_world_size(DefaultMaker<D>::get(), group, at);
+}
+template <Maker M>
+typename M::Tensor get_world_size(M& m, get_world_size_options o, std::source_location at = std::source_location::current()) {
+  return get_world_size(m, o.group, at);
+}
+template <class D = void>
+auto get_world_size(get_world_size_options o, std::source_location at = std::source_location::current()) {
+  return get_world_size(DefaultMaker<D>::get(), o.group, at);
+}
+
+struct ddp_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+  int64_t bucket_bytes = 26214400;
+};
+template <Handle T>
+void ddp(std::span<const T> params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(group), to_value<T>(bucket_bytes)};
+  maker_of(params, "ddp").none(op::ddp, at, args);
+}
+template <Handle T>
+void ddp(std::span<const T> params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(params, o.group, o.bucket_bytes, at);
+}
+template <Handle T>
+void ddp(std::initializer_list<T> params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params.begin(), params.size()), group, bucket_bytes, at);
+}
+template <Handle T>
+void ddp(std::initializer_list<T> params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params.begin(), params.size()), o.group, o.bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const std::vector<T>& params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params), group, bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const std::vector<T>& params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(params), o.group, o.bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const T& params, As<T, std::string_view> group = "", As<T, int64_t> bucket_bytes = 26214400, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(&params, 1), group, bucket_bytes, at);
+}
+template <Handle T>
+void ddp(const T& params, ddp_options o, std::source_location at = std::source_location::current()) {
+  return ddp(std::span<const T>(&params, 1), o.group, o.bucket_bytes, at);
+}
+
+template <Handle T>
+void ddp_sync(std::span<const T> params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(params), to_value<T>(enabled)};
+  maker_of(params, "ddp_sync").none(op::ddp_sync, at, args);
+}
+template <Handle T>
+void ddp_sync(std::initializer_list<T> params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  return ddp_sync(std::span<const T>(params.begin(), params.size()), enabled, at);
+}
+template <Handle T>
+void ddp_sync(const std::vector<T>& params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  return ddp_sync(std::span<const T>(params), enabled, at);
+}
+template <Handle T>
+void ddp_sync(const T& params, As<T, Flag> enabled, std::source_location at = std::source_location::current()) {
+  return ddp_sync(std::span<const T>(&params, 1), enabled, at);
+}
+
+struct all_reduce_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view op = "sum";
+  std::string_view group = "";
+};
+template <Handle T>
+T all_reduce(const T& tensor, As<T, std::string_view> op = "sum", As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(op), to_value<T>(group)};
+  return tensor.maker().one(op::all_reduce, at, args);
+}
+template <Handle T>
+T all_reduce(const T& tensor, all_reduce_options o, std::source_location at = std::source_location::current()) {
+  return all_reduce(tensor, o.op, o.group, at);
+}
+
+struct reduce_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view op = "sum";
+  std::string_view group = "";
+};
+template <Handle T>
+T reduce(const T& tensor, As<T, int64_t> dst, As<T, std::string_view> op = "sum", As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(dst), to_value<T>(op), to_value<T>(group)};
+  return tensor.maker().one(op::reduce, at, args);
+}
+template <Handle T>
+T reduce(const T& tensor, int64_t dst, reduce_options o, std::source_location at = std::source_location::current()) {
+  return reduce(tensor, dst, o.op, o.group, at);
+}
+
+struct broadcast_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Handle T>
+T broadcast(const T& tensor, As<T, int64_t> src, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(src), to_value<T>(group)};
+  return tensor.maker().one(op::broadcast, at, args);
+}
+template <Handle T>
+T broadcast(const T& tensor, int64_t src, broadcast_options o, std::source_location at = std::source_location::current()) {
+  return broadcast(tensor, src, o.group, at);
+}
+
+struct broadcast_coalesced_options {
+  [[no_unique_address]] Named named_{};
+  int64_t src = 0;
+  std::string_view group = "";
+};
+template <Handle T>
+void broadcast_coalesced(std::span<const T> tensors, As<T, int64_t> src = 0, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {Value<T>(tensors), to_value<T>(src), to_value<T>(group)};
+  maker_of(tensors, "broadcast_coalesced").none(op::broadcast_coalesced, at, args);
+}
+template <Handle T>
+void broadcast_coalesced(std::span<const T> tensors, broadcast_coalesced_options o, std::source_location at = std::source_location::current()) {
+  return broadcast_coalesced(tensors, o.src, o.group, at);
+}
+template <Handle T>
+void broadcast_coalesced(std::initializer_list<T> tensors, As<T, int64_t> src = 0, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return broadcast_coalesced(std::span<const T>(tensors.begin(), tensors.size()), src, group, at);
+}
+template <Handle T>
+void broadcast_coalesced(std::initializer_list<T> tensors, broadcast_coalesced_options o, std::source_location at = std::source_location::current()) {
+  return broadcast_coalesced(std::span<const T>(tensors.begin(), tensors.size()), o.src, o.group, at);
+}
+template <Handle T>
+void broadcast_coalesced(const std::vector<T>& tensors, As<T, int64_t> src = 0, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return broadcast_coalesced(std::span<const T>(tensors), src, group, at);
+}
+template <Handle T>
+void broadcast_coalesced(const std::vector<T>& tensors, broadcast_coalesced_options o, std::source_location at = std::source_location::current()) {
+  return broadcast_coalesced(std::span<const T>(tensors), o.src, o.group, at);
+}
+template <Handle T>
+void broadcast_coalesced(const T& tensors, As<T, int64_t> src = 0, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return broadcast_coalesced(std::span<const T>(&tensors, 1), src, group, at);
+}
+template <Handle T>
+void broadcast_coalesced(const T& tensors, broadcast_coalesced_options o, std::source_location at = std::source_location::current()) {
+  return broadcast_coalesced(std::span<const T>(&tensors, 1), o.src, o.group, at);
+}
+
+struct all_gather_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Handle T>
+std::vector<T> all_gather(const T& tensor, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(group)};
+  return tensor.maker().list(op::all_gather, at, args);
+}
+template <Handle T>
+std::vector<T> all_gather(const T& tensor, all_gather_options o, std::source_location at = std::source_location::current()) {
+  return all_gather(tensor, o.group, at);
+}
+
+struct gather_ranks_options {
+  [[no_unique_address]] Named named_{};
+  int64_t dst = 0;
+  std::string_view group = "";
+};
+template <Handle T>
+std::vector<T> gather(const T& tensor, As<T, int64_t> dst = 0, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(dst), to_value<T>(group)};
+  return tensor.maker().list(op::gather_ranks, at, args);
+}
+template <Handle T>
+std::vector<T> gather(const T& tensor, gather_ranks_options o, std::source_location at = std::source_location::current()) {
+  return gather(tensor, o.dst, o.group, at);
+}
+
+template <class T>
+struct scatter_ranks_options {
+  [[no_unique_address]] Named named_{};
+  std::vector<T> scatter_list{};
+  int64_t src = 0;
+  std::string_view group = "";
+};
+template <Handle T>
+T scatter(const T& tensor, As<T, Tensors<T>> scatter_list = {}, As<T, int64_t> src = 0, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(scatter_list), to_value<T>(src), to_value<T>(group)};
+  return tensor.maker().one(op::scatter_ranks, at, args);
+}
+template <Handle T>
+T scatter(const T& tensor, scatter_ranks_options<T> o, std::source_location at = std::source_location::current()) {
+  return scatter(tensor, kept(o.scatter_list), o.src, o.group, at);
+}
+
+struct reduce_scatter_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view op = "sum";
+  std::string_view group = "";
+};
+template <Handle T>
+T reduce_scatter(const T& output, As<T, Tensors<T>> input_list, As<T, std::string_view> op = "sum", As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(output), to_value<T>(input_list), to_value<T>(op), to_value<T>(group)};
+  return output.maker().one(op::reduce_scatter, at, args);
+}
+template <Handle T>
+T reduce_scatter(const T& output, Tensors<std::type_identity_t<T>> input_list, reduce_scatter_options o, std::source_location at = std::source_location::current()) {
+  return reduce_scatter(output, input_list, o.op, o.group, at);
+}
+
+struct barrier_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Maker M>
+void barrier(M& m, As<M, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<typename M::Tensor> args[] = {to_value<typename M::Tensor>(group)};
+  m.none(op::barrier, at, args);
+}
+template <class D = void>
+auto barrier(As<D, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  return barrier(DefaultMaker<D>::get(), group, at);
+}
+template <Maker M>
+void barrier(M& m, barrier_options o, std::source_location at = std::source_location::current()) {
+  return barrier(m, o.group, at);
+}
+template <class D = void>
+auto barrier(barrier_options o, std::source_location at = std::source_location::current()) {
+  return barrier(DefaultMaker<D>::get(), o.group, at);
+}
+
+struct send_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Handle T>
+void send(const T& tensor, As<T, int64_t> dst, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(dst), to_value<T>(group)};
+  tensor.maker().none(op::send, at, args);
+}
+template <Handle T>
+void send(const T& tensor, int64_t dst, send_options o, std::source_location at = std::source_location::current()) {
+  return send(tensor, dst, o.group, at);
+}
+
+struct recv_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> src{};
+  std::string_view group = "";
+};
+template <Handle T>
+T recv(const T& tensor, As<T, std::optional<int64_t>> src = {}, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(src), to_value<T>(group)};
+  return tensor.maker().one(op::recv, at, args);
+}
+template <Handle T>
+T recv(const T& tensor, recv_options o, std::source_location at = std::source_location::current()) {
+  return recv(tensor, o.src, o.group, at);
+}
+
+struct isend_options {
+  [[no_unique_address]] Named named_{};
+  std::string_view group = "";
+};
+template <Handle T>
+T isend(const T& tensor, As<T, int64_t> dst, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(dst), to_value<T>(group)};
+  return tensor.maker().one(op::isend, at, args);
+}
+template <Handle T>
+T isend(const T& tensor, int64_t dst, isend_options o, std::source_location at = std::source_location::current()) {
+  return isend(tensor, dst, o.group, at);
+}
+
+struct irecv_options {
+  [[no_unique_address]] Named named_{};
+  std::optional<int64_t> src{};
+  std::string_view group = "";
+};
+template <Handle T>
+T irecv(const T& tensor, As<T, std::optional<int64_t>> src = {}, As<T, std::string_view> group = "", std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(tensor), to_value<T>(src), to_value<T>(group)};
+  return tensor.maker().one(op::irecv, at, args);
+}
+template <Handle T>
+T irecv(const T& tensor, irecv_options o, std::source_location at = std::source_location::current()) {
+  return irecv(tensor, o.src, o.group, at);
+}
+
+template <Handle T>
+T wait(const T& request, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(request)};
+  return request.maker().one(op::wait, at, args);
+}
+
+template <Handle T>
+T is_completed(const T& request, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(request)};
+  return request.maker().one(op::is_completed, at, args);
 }
 
 /// The operators as methods and symbols of a tensor type T, which derives from Methods<T>.

@@ -8,10 +8,15 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 
 #include "server/cluster/group.h"
+#if GRADWIRE_NCCL
+#include "server/cluster/nccl/nccl_plane.h"
+#endif
 #include "server/engine.h"
 #include "server/executor.h"
 #include "server/http/http_server.h"
@@ -122,9 +127,43 @@ cluster::Cluster::Options cluster_options(const Options& o) {
   c.insecure_no_tls = o.insecure_no_tls, c.multicast = o.multicast;
   c.data.first_port = o.data_first_port, c.data.last_port = o.data_last_port;
   c.make_plane = [](const std::string& backend, const cluster::DataPlaneOptions& data) {
+#if GRADWIRE_NCCL
+    if (backend == "nccl") return cluster::make_nccl_plane(data);
+#endif
     return backend == "gloo" ? cluster::make_gloo_plane(data) : nullptr;
   };
   return c;
+}
+
+/// The group that the options name, for sessions to come. Without it the server is not what it was started for: it
+/// ends, and whoever started it tries again.
+struct GroupAtStart {
+  std::mutex mutex;
+  Service* service = nullptr;  // null once it ends
+  bool failed = false;
+};
+
+std::shared_ptr<GroupAtStart> join_at_start(const Options& o, cluster::Cluster& cluster, Service& service) {
+  auto state = std::make_shared<GroupAtStart>();
+  if (o.group_init.empty()) return state;
+  state->service = &service;
+  cluster::JoinOptions join;
+  join.init_method = o.group_init, join.group_name = o.group_name;
+  join.world_size = o.group_world_size, join.rank = o.group_rank_read;
+  join.timeout = std::chrono::minutes(5);
+  const std::string name = o.group_name.empty() ? "world" : o.group_name;
+  cluster.join(std::move(join), [name, state](Result<cluster::GroupPtr> group) {
+    const std::lock_guard lock(state->mutex);
+    if (!state->service) return;
+    if (group) {
+      spdlog::info("rank {} of {} of the group {}", (*group)->rank(), (*group)->size(), name);
+      return state->service->attach_group(name, std::move(*group));
+    }
+    spdlog::error("the group {} was not made: {}", name, group.error().what());
+    state->failed = true;
+    ::kill(::getpid(), SIGTERM);
+  });
+  return state;
 }
 
 int serve(const Options& options, const sigset_t& ends) {
@@ -132,9 +171,10 @@ int serve(const Options& options, const sigset_t& ends) {
   Clock clock;
   Metrics metrics;
   Executor executor(clock, metrics, options.lanes, options.threads);
+  const auto cluster = cluster::make_cluster(cluster_options(options));
   Service service(options, executor, clock, metrics);
   service.run_json = http::make_run_json(service);
-  const auto cluster = cluster::make_cluster(cluster_options(options));
+  if (!options.peer.empty()) service.use(cluster.get());
   RpcServer rpc(service);
   HttpServer http(service);
   if (options.insecure_no_auth || options.insecure_no_tls) {
@@ -145,12 +185,15 @@ int serve(const Options& options, const sigset_t& ends) {
   }
   say_ready(rpc, http, *cluster, options);
   spdlog::info("ready: {} lanes of {} threads on {}", executor.lanes(), executor.threads(), options.device);
+  const auto group = join_at_start(options, *cluster, service);
   wait_for_end(ends, service);
   service.drain();
   http.drain();
   rpc.drain();
   drain(ends, executor, options.drain_seconds);
-  return 0;
+  const std::lock_guard lock(group->mutex);
+  group->service = nullptr;
+  return group->failed ? 1 : 0;
 }
 
 }  // namespace
