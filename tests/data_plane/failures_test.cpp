@@ -1,13 +1,18 @@
 // What happens to everybody when a helper dies, stops, does not know the key or never comes.
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "server/cluster/plane/fd.h"
 #include "tests/data_plane/ranks.h"
 
 namespace gradwire::server::cluster::test {
@@ -246,6 +251,56 @@ TEST_CASE("A plane's end kills its helper, answers what is pending, and leaves n
   CHECK(only_children(processes));
   CHECK(open_descriptors() == descriptors);
   CHECK(mapped_areas() == areas);
+}
+
+TEST_CASE("A killed server takes its helper with it", "[T41]") {
+  int out[2];
+  REQUIRE(::pipe2(out, O_CLOEXEC) == 0);
+  const plane::Fd said(out[0]);
+  plane::Fd says(out[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, says.get(), 1);
+  std::string name = "/proc/self/exe", order = "doomed-server";
+  char* const arguments[] = {name.data(), order.data(), nullptr};
+  pid_t server = -1;
+  const int failed = ::posix_spawn(&server, name.c_str(), &actions, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  REQUIRE(failed == 0);
+  says = plane::Fd();
+  char address[64] = {};
+  CHECK(::read(said.get(), address, sizeof address - 1) > 0);
+  CHECK(std::string(address).find("127.0.0.1:") == 0);
+  ::kill(server, SIGKILL);
+  ::waitpid(server, nullptr, 0);
+  // The helper has the pipe too: its end is the pipe's.
+  pollfd p{said.get(), POLLIN, 0};
+  REQUIRE(::poll(&p, 1, 5000) == 1);
+  CHECK(::read(said.get(), address, sizeof address) == 0);
+}
+
+TEST_CASE("Ranks that disagree after all get errors, and no wrong numbers", "[T40]") {
+  const Terms terms[] = {{Collective::all_reduce, ReduceOp::sum, DType::float32, 1000, -1},
+                         {Collective::all_reduce, ReduceOp::sum, DType::float32, 2000, -1},
+                         {Collective::all_reduce, ReduceOp::sum, DType::float64, 1000, -1},
+                         {Collective::all_reduce, ReduceOp::max, DType::float64, 1000, -1},
+                         {Collective::all_gather, ReduceOp::sum, DType::float32, 1000, -1},
+                         {Collective::broadcast, ReduceOp::sum, DType::float32, 1000, 0},
+                         {Collective::broadcast, ReduceOp::sum, DType::float32, 1000, 1},
+                         {Collective::reduce, ReduceOp::sum, DType::float32, 1000, 0}};
+  for (size_t i = 0; i < std::size(terms); ++i) {
+    const size_t j = (i + 1) % std::size(terms);
+    CAPTURE(i, j);
+    Ranks g(2);
+    auto first = g.start(0, terms[i], g.area(0, Bytes(16000)), 200ms);
+    auto second = g.start(1, terms[j], g.area(1, Bytes(16000)), 200ms);
+    // Who only sends is done with it, and finds out by what comes next.
+    auto next = g.start(0, terms[0], g.area(0, Bytes(16000)), 200ms);
+    auto last = g.start(1, terms[0], g.area(1, Bytes(16000)), 200ms);
+    first.get(), second.get();
+    CHECK_FALSE(next.get());
+    CHECK_FALSE(last.get());
+  }
 }
 
 TEST_CASE("A plane may end inside its own answer", "[data_plane]") {

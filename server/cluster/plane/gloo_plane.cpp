@@ -18,7 +18,8 @@ Time after(std::chrono::milliseconds t) {
 }
 
 int64_t ms_until(Time t) {
-  const auto left = t - std::chrono::steady_clock::now();
+  const Time now = std::chrono::steady_clock::now();
+  const auto left = std::max(t, now) - now;
   return std::clamp<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0, int64_t{1} << 40);
 }
 

@@ -184,7 +184,9 @@ void Helper::collective(const Order& o) {
   const Terms terms = terms_of(o);
   const size_t bytes = bytes_of(terms, rank_, size_);
   transport_->deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(o.timeout_ms);
-  if (size_ > 1 && (bytes || terms.what == Collective::barrier)) run_collective(context_, terms, memory_of(o, bytes));
+  const uint32_t sequence = sequence_++;
+  if (size_ > 1 && (bytes || terms.what == Collective::barrier))
+    run_collective(context_, terms, sequence, memory_of(o, bytes));
   answer(o.id, -1);
 }
 

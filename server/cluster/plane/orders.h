@@ -77,6 +77,8 @@ int take_packet(int socket, void* message, size_t size, Fd* descriptor);
 /// What is wrong with a run order for this rank of a group of `size`; nothing if it can be run. Counts and ranks are in
 /// range afterwards, and `bytes_of` does not overflow.
 std::optional<Error> wrong(const Terms&, bool pairwise, int rank, int size);
+/// What tells one collective from another, and from its successors: messages of two that differ do not meet.
+uint32_t fingerprint(const Terms&, uint32_t sequence);
 /// The bytes that the area of such a run holds.
 size_t bytes_of(const Terms&, int rank, int size);
 
