@@ -1,5 +1,6 @@
 #include "server/cluster/member.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradwire::server::cluster {
@@ -191,8 +192,9 @@ void Member::call(Work work, Answer<int> answer) {
   Call c;
   c.sequence = pairwise ? next_pairwise_++ : next_++;
   c.terms = work.terms;
-  const auto left = std::chrono::ceil<Milliseconds>(work.deadline - std::chrono::steady_clock::now());
-  c.patience = std::max(left, Milliseconds(0));
+  const Moment now = std::chrono::steady_clock::now();
+  work.deadline = std::clamp(work.deadline, now, now + kMaxPatience);
+  c.patience = std::chrono::ceil<Milliseconds>(work.deadline - now);
   Pending p{std::move(work), std::move(answer)};
   p.until = p.work.deadline + kAnswerGrace;
   (pairwise ? pairwise_ : calls_).emplace(c.sequence, std::move(p));
