@@ -93,6 +93,12 @@ def rows():
         for kind, mib in (("tcp", 64), ("tcp", 256), ("unix", 64)):
             yield Row(f"{way}/{mib}/{kind}", sdk[kind], Side("socket_side", (kind, *pinned)), f"{way} {mib}",
                       unit="ms", per=1e6, note=f"{mib} MiB against the raw socket")
+    for ranks in (2, 4):
+        for size, bytes_, aim in (("4KiB", 4 << 10, 0), ("1MiB", 1 << 20, 0.8), ("64MiB", 64 << 20, 0.8)):
+            yield Row(f"all_reduce/{ranks}/{size}", Side("gloo_side", ("plane",)), Side("gloo_side", ("gloo",)),
+                      f"all_reduce {ranks} {bytes_}", unit="us" if bytes_ < 1 << 20 else "ms",
+                      per=1e3 if bytes_ < 1 << 20 else 1e6, aim=aim,
+                      note=f"{ranks} ranks on loopback, data planes with their helpers against Gloo alone")
     for threads in (1, 2):
         ours, cpu = Side("engine_side", threads=threads, cpu="client" if threads == 1 else ""), "client"
         for op in ("add", "exp", "broadcast"):

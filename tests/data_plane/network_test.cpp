@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <deque>
+#include <thread>
 
 #include "server/cluster/plane/fd.h"
 #include "tests/data_plane/ranks.h"
@@ -68,7 +71,7 @@ std::string hello(int32_t from, int32_t to, int32_t lane) {
   return h + std::string(32, 'n');
 }
 
-TEST_CASE("Strangers who come first get no place, no tensor byte, and stop nobody", "[H20]") {
+TEST_CASE("Strangers who come first get no place, no tensor byte, and stop nobody", "[T39]") {
   const std::string secret = "tensor bytes, not for strangers.";
   for (const int size : {2, 3}) {
     Ranks g(size, {}, false);
@@ -126,7 +129,41 @@ TEST_CASE("Strangers who come first get no place, no tensor byte, and stop nobod
   }
 }
 
-TEST_CASE("A stranger in the place of a rank is found out", "[H20]") {
+TEST_CASE("A storm of strangers keeps no group from meeting", "[T39]") {
+  std::atomic<int> port = 0;
+  std::atomic<size_t> knocks = 0;
+  std::jthread storm([&](std::stop_token stop) {
+    std::deque<Fd> held;
+    const std::string payload = hello(1, 0, 0);
+    while (!stop.stop_requested()) {
+      if (!port) {
+        std::this_thread::yield();
+        continue;
+      }
+      Fd fd = knock(port);
+      if (!fd) continue;
+      if (++knocks % 2) ::send(fd.get(), payload.data(), payload.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      held.push_back(std::move(fd));
+      if (held.size() > 400) held.pop_front();
+    }
+  });
+  for (int round = 0; round < 5; ++round) {
+    Ranks g(3, {}, false);
+    port = port_of(g.ranks[0].address);
+    for (const size_t enough = knocks + 500; knocks < enough;) std::this_thread::yield();
+    for (auto& answer : g.connect()) {
+      auto result = answer.get();
+      INFO((result ? "" : result.error().message()));
+      REQUIRE(result);
+    }
+    port = 0;
+    const Bytes one(1, std::byte{1}), three(1, std::byte{3});
+    CHECK(g.run({Collective::all_reduce, ReduceOp::sum, DType::uint8, 1, -1}, {one, one, one}) ==
+          std::vector<Bytes>(3, three));
+  }
+}
+
+TEST_CASE("A stranger in the place of a rank is found out", "[T39]") {
   Ranks g(2, {}, false, 1000ms);
   const Fd rogue = listener(0);
   auto addresses = g.addresses();
@@ -143,7 +180,7 @@ TEST_CASE("A stranger in the place of a rank is found out", "[H20]") {
   CHECK(heard(caller).size() <= 56);
 }
 
-TEST_CASE("Helpers listen on ports of the range, and say so when none is free", "[H20]") {
+TEST_CASE("Helpers listen on ports of the range, and say so when none is free", "[data_plane]") {
   // Some free ports in a row, outside of those that are given out by themselves.
   int first = 0;
   for (int port = 20011; !first && port < 30000; port += 10) {
@@ -179,7 +216,7 @@ TEST_CASE("Helpers listen on ports of the range, and say so when none is free", 
   CHECK(result.error().message() == "data plane: no port from " + p + " to " + p + " is free on 127.0.0.1");
 }
 
-TEST_CASE("Helpers meet over IPv6 too", "[H20]") {
+TEST_CASE("Helpers meet over IPv6 too", "[data_plane]") {
   const Fd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in6 a{};
   a.sin6_family = AF_INET6;
@@ -193,7 +230,7 @@ TEST_CASE("Helpers meet over IPv6 too", "[H20]") {
   CHECK(g.run({Collective::all_reduce, ReduceOp::sum, DType::uint8, 1, -1}, {one, one}) == std::vector<Bytes>(2, two));
 }
 
-TEST_CASE("A host that is none, or not this machine's, is an error", "[H20]") {
+TEST_CASE("A host that is none, or not this machine's, is an error", "[data_plane]") {
   for (const char* host : {"no.such.host.invalid", "192.0.2.1"}) {
     DataPlaneOptions o;
     o.host = host;

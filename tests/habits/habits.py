@@ -81,7 +81,7 @@ SUBFOLDERS = {"server/*.h": 1, "engine/*.h": 1}
 LIBRARIES = [
     (r"(kj|capnp)/|.*\.capnp\.h$", ["server/rpc/*", "server/cluster/*", "client/*.cpp", "client/*_impl.h", "schema/wire_*", "tests/*"]),
     (r"boost/", ["server/http/*.cpp", "server/executor.cpp", "tests/*"]),
-    (r"cuda|cublas|cudnn|cusolver|cub/|nccl|thrust/", ["engine/cuda/*"]),
+    (r"cuda|cublas|cudnn|cusolver|cub/|nccl|thrust/", ["engine/cuda/*", "server/cluster/nccl/*"]),
     (r"hwy/", ["engine/cpu/*", "tests/engine/*", "tests/bench/*"]),
     (r"cblas|lapacke|dnnl|oneapi/", ["engine/cpu/*", "tests/engine/*", "tests/bench/*"]),
     (r"gloo/", ["server/cluster/plane/*", "tests/bench/*"]),

@@ -60,6 +60,7 @@ class Areas : public std::enable_shared_from_this<Areas> {
   int64_t used_ = 0;                         // bytes, of those that are kept too
   size_t number_ = 0;                        // of them
   std::list<std::unique_ptr<Memory>> kept_;  // the one kept longest first
+  size_t kept_bytes_ = 0;
   std::vector<uint64_t> gone_;
 };
 

@@ -36,16 +36,18 @@ template <class F> void with_size(DType t, F f) {
 
 /// Of `count` elements; to all ranks, or to the root if there is one. One rank computes an element and the others are
 /// given it: all have the same bits.
-void reduce_plain(const ContextPtr& c, Combine f, DType t, int root, char* data, size_t count) {
+void reduce_plain(const ContextPtr& c, uint32_t tag, Combine f, DType t, int root, char* data, size_t count) {
   with_size(t, [&]<class T>(T) {
     if (root < 0) {
       gloo::AllreduceOptions o(c);
+      o.setTag(tag);
       o.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
       o.setOutput(reinterpret_cast<T*>(data), count);
       o.setReduceFunction(f);
       gloo::allreduce(o);
     } else {
       gloo::ReduceOptions o(c);
+      o.setTag(tag);
       o.setOutput(reinterpret_cast<T*>(data), count);
       o.setRoot(root);
       o.setReduceFunction(f);
@@ -54,10 +56,10 @@ void reduce_plain(const ContextPtr& c, Combine f, DType t, int root, char* data,
   });
 }
 
-void reduce(const ContextPtr& c, const Terms& terms, int root, char* data, size_t count) {
+void reduce(const ContextPtr& c, uint32_t tag, const Terms& terms, int root, char* data, size_t count) {
   const bool divides = terms.op == ReduceOp::avg, mine = root < 0 || root == c->rank;
   if (!in_float32(terms.op, terms.dtype)) {
-    reduce_plain(c, combine(terms.op, terms.dtype), terms.dtype, root, data, count);
+    reduce_plain(c, tag, combine(terms.op, terms.dtype), terms.dtype, root, data, count);
     if (divides && mine) divide(terms.dtype, data, count, c->size);
     return;
   }
@@ -66,7 +68,8 @@ void reduce(const ContextPtr& c, const Terms& terms, int root, char* data, size_
     const size_t n = std::min(wide.size(), count - done);
     char* part = data + done * 2;
     widen(terms.dtype, wide.data(), part, n);
-    reduce_plain(c, combine(terms.op, DType::float32), DType::float32, root, reinterpret_cast<char*>(wide.data()), n);
+    reduce_plain(c, tag, combine(terms.op, DType::float32), DType::float32, root, reinterpret_cast<char*>(wide.data()),
+                 n);
     if (!mine) continue;
     if (divides) divide(DType::float32, wide.data(), n, c->size);
     narrow(terms.dtype, part, wide.data(), n);
@@ -75,7 +78,8 @@ void reduce(const ContextPtr& c, const Terms& terms, int root, char* data, size_
 
 }  // namespace
 
-void run_collective(const ContextPtr& c, const Terms& terms, char* data) {
+void run_collective(const ContextPtr& c, const Terms& terms, uint32_t sequence, char* data) {
+  const uint32_t tag = fingerprint(terms, sequence);
   const auto count = static_cast<size_t>(terms.count);
   const size_t part = count * static_cast<size_t>(size_of(terms.dtype));
   const auto rank = static_cast<size_t>(c->rank), size = static_cast<size_t>(c->size);
@@ -83,30 +87,34 @@ void run_collective(const ContextPtr& c, const Terms& terms, char* data) {
   switch (terms.what) {
     case Collective::barrier: {
       gloo::BarrierOptions o(c);
+      o.setTag(tag);
       return gloo::barrier(o);
     }
     case Collective::broadcast: {
       gloo::BroadcastOptions o(c);
+      o.setTag(tag);
       o.setOutput(bytes, part);
       o.setRoot(terms.root);
       return gloo::broadcast(o);
     }
     case Collective::all_reduce:
-      return reduce(c, terms, -1, data, count);
+      return reduce(c, tag, terms, -1, data, count);
     case Collective::reduce:
-      return reduce(c, terms, terms.root, data, count);
+      return reduce(c, tag, terms, terms.root, data, count);
     case Collective::reduce_scatter:
       // Gloo's own works on what a context allocates once; of this one the result is the same on all ranks too.
-      reduce(c, terms, -1, data, count * size);
+      reduce(c, tag, terms, -1, data, count * size);
       if (rank) std::memcpy(data, data + rank * part, part);
       return;
     case Collective::all_gather: {
       gloo::AllgatherOptions o(c);
+      o.setTag(tag);
       o.setOutput(bytes, part * size);
       return gloo::allgather(o);
     }
     case Collective::gather: {
       gloo::GatherOptions o(c);
+      o.setTag(tag);
       const bool root = c->rank == terms.root;
       o.setInput(bytes + (root ? rank * part : 0), part);
       if (root) o.setOutput(bytes, part * size);
@@ -115,6 +123,7 @@ void run_collective(const ContextPtr& c, const Terms& terms, char* data) {
     }
     case Collective::scatter: {
       gloo::ScatterOptions o(c);
+      o.setTag(tag);
       const bool root = c->rank == terms.root;
       if (root) {
         std::vector<uint8_t*> parts;

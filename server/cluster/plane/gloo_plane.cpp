@@ -18,7 +18,8 @@ Time after(std::chrono::milliseconds t) {
 }
 
 int64_t ms_until(Time t) {
-  const auto left = t - std::chrono::steady_clock::now();
+  const Time now = std::chrono::steady_clock::now();
+  const auto left = std::max(t, now) - now;
   return std::clamp<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0, int64_t{1} << 40);
 }
 
@@ -121,7 +122,7 @@ void Helm::run(Work&& w, std::optional<uint64_t> tag) {
   o.what = w.terms.what, o.op = w.terms.op, o.dtype = w.terms.dtype, o.root = w.terms.root, o.count = w.terms.count;
   o.pairwise = tag.has_value(), o.tag = tag.value_or(0);
   o.timeout_ms = ms_until(w.deadline);
-  queue(o, std::move(then), std::move(w.area), w.deadline, "the other ranks have not come");
+  queue(o, std::move(then), std::move(w.area), w.deadline, "a collective is not complete");
 }
 
 // What follows, up to end(), wants the lock.

@@ -66,6 +66,7 @@ void Helper::read_orders() {
 }
 
 void Helper::take(const Order& o, Fd descriptor) {
+  const uint64_t before = current_;
   const bool early = o.step == Step::peer || o.step == Step::connect, late = o.step == Step::run;
   if (early || late || o.step == Step::prepare) current_ = o.id;
   if (o.step > Step::run || (o.step == Step::prepare && mesh_) || (early && (!mesh_ || transport_)) ||
@@ -74,24 +75,30 @@ void Helper::take(const Order& o, Fd descriptor) {
   }
   switch (o.step) {
     case Step::prepare:
-      return prepare(o);
+      prepare(o);
+      break;
     case Step::peer:
       if (o.rank < 0 || o.rank >= size_) throw Error(Code::internal, "data plane: the address of no rank");
       addresses_[static_cast<size_t>(o.rank)] = text_of(o);
-      return;
+      break;
     case Step::connect:
-      return connect(o);
+      connect(o);
+      break;
     case Step::map:
-      return map(o, descriptor);
+      map(o, descriptor);
+      break;
     case Step::unmap:
       areas_.erase(o.area);
-      return;
+      break;
     case Step::run:
+      if (auto error = wrong(terms_of(o), o.pairwise, rank_, size_)) throw *error;
+      if (o.pairwise)
+        start_pairwise(o);
+      else
+        waiting_.push_back(o);
       break;
   }
-  if (auto error = wrong(terms_of(o), o.pairwise, rank_, size_)) throw *error;
-  if (o.pairwise) return start_pairwise(o);
-  waiting_.push_back(o);
+  current_ = before;  // maybe a collective that is under way
 }
 
 void Helper::prepare(const Order& o) {
@@ -177,7 +184,9 @@ void Helper::collective(const Order& o) {
   const Terms terms = terms_of(o);
   const size_t bytes = bytes_of(terms, rank_, size_);
   transport_->deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(o.timeout_ms);
-  if (size_ > 1 && (bytes || terms.what == Collective::barrier)) run_collective(context_, terms, memory_of(o, bytes));
+  const uint32_t sequence = sequence_++;
+  if (size_ > 1 && (bytes || terms.what == Collective::barrier))
+    run_collective(context_, terms, sequence, memory_of(o, bytes));
   answer(o.id, -1);
 }
 

@@ -52,6 +52,7 @@ class Helper {
   bool over_ = false;     // the server is gone
   uint64_t current_ = 0;  // the order that is being carried out
   int rank_ = 0, size_ = 0;
+  uint32_t sequence_ = 0;  // of collectives
   std::unique_ptr<Mesh> mesh_;
   std::vector<std::string> addresses_;
   std::shared_ptr<Transport> transport_;
@@ -61,7 +62,8 @@ class Helper {
   std::deque<Pairwise> pairwise_;
 };
 
-/// Carries out one collective in place. `data`: bytes_of(terms, rank, size) of them.
-void run_collective(const std::shared_ptr<gloo::Context>&, const Terms&, char* data);
+/// Carries out one collective in place. `data`: bytes_of(terms, rank, size) of them;
+/// `sequence`: how many have run before.
+void run_collective(const std::shared_ptr<gloo::Context>&, const Terms&, uint32_t sequence, char* data);
 
 }  // namespace gradwire::server::cluster::plane

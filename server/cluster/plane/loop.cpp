@@ -78,7 +78,8 @@ void Loop::run() {
     until_ = until.time_since_epoch().count();
     int ms = -1;
     if (until != Time::max()) {
-      ms = static_cast<int>(std::clamp<int64_t>(ceil<milliseconds>(until - steady_clock::now()).count(), 0, 60'000));
+      const Time now = steady_clock::now();
+      ms = static_cast<int>(std::min<int64_t>(ceil<milliseconds>(std::max(until, now) - now).count(), 60'000));
     }
     if (::poll(polled.data(), polled.size(), ms) < 0) {
       for (pollfd& p : polled) p.revents = 0;

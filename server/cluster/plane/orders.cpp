@@ -102,6 +102,20 @@ std::optional<Error> wrong(const Terms& t, bool pairwise, int rank, int size) {
   return std::nullopt;
 }
 
+uint32_t fingerprint(const Terms& t, uint32_t sequence) {
+  uint64_t h = 0xcbf29ce484222325;  // FNV-1a
+  const auto add = [&](int64_t x) {
+    for (int byte = 0; byte < 8; ++byte) h = (h ^ (static_cast<uint64_t>(x) >> 8 * byte & 0xff)) * 0x100000001b3;
+  };
+  add(sequence);
+  add(static_cast<int64_t>(t.what));
+  add(static_cast<int64_t>(t.dtype));
+  add(t.count);
+  if (reduces(t.what)) add(static_cast<int64_t>(t.op));
+  if (rooted(t.what)) add(t.root);
+  return static_cast<uint32_t>(h ^ h >> 32);
+}
+
 size_t bytes_of(const Terms& t, int rank, int size) {
   const bool parts = t.what == Collective::all_gather || t.what == Collective::reduce_scatter ||
                      ((t.what == Collective::gather || t.what == Collective::scatter) && t.root == rank);

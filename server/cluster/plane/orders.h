@@ -61,7 +61,7 @@ static_assert(std::is_trivially_copyable_v<Order> && std::is_trivially_copyable_
 /// What does not fit is cut off.
 template <class Message> void set_text(Message& m, std::string_view text) {
   m.text_size = static_cast<uint32_t>(std::min(text.size(), kText - 1));
-  std::memcpy(m.text, text.data(), m.text_size);
+  std::copy_n(text.begin(), m.text_size, m.text);
   m.text[m.text_size] = '\0';
 }
 template <class Message> std::string text_of(const Message& m) {
@@ -77,6 +77,8 @@ int take_packet(int socket, void* message, size_t size, Fd* descriptor);
 /// What is wrong with a run order for this rank of a group of `size`; nothing if it can be run. Counts and ranks are in
 /// range afterwards, and `bytes_of` does not overflow.
 std::optional<Error> wrong(const Terms&, bool pairwise, int rank, int size);
+/// What tells one collective from another, and from its successors: messages of two that differ do not meet.
+uint32_t fingerprint(const Terms&, uint32_t sequence);
 /// The bytes that the area of such a run holds.
 size_t bytes_of(const Terms&, int rank, int size);
 

@@ -81,7 +81,7 @@ void Transport::progress() {
 Transport::Link& Transport::link(int r, uint64_t slot) {
   if (r < 0 || r >= size || r == rank)
     throw Error(Code::internal, "data plane: no connection with rank " + std::to_string(r));
-  const int lane = slot >> 56 == 0xff ? 1 : 0;
+  const int lane = slot >> 56 == kPairwise ? 1 : 0;
   return links_[static_cast<size_t>(lane * size + r)];
 }
 
@@ -138,7 +138,11 @@ void Transport::write(Link& l) {
 bool Transport::find_place(Link& l) {
   const auto e =
       std::find_if(l.expected.begin(), l.expected.end(), [&](const Expected& x) { return x.slot == l.header.slot; });
-  if (e == l.expected.end()) return false;
+  if (e == l.expected.end()) {
+    // Collectives run in order: what comes is what is awaited, or the rank runs another.
+    if (!l.expected.empty() && l.header.slot >> 56 != kPairwise) end(l, "it runs another collective");
+    return false;
+  }
   if (e->bytes != l.header.bytes) {
     end(l, "it sent " + std::to_string(l.header.bytes) + " bytes where " + std::to_string(e->bytes) + " belong");
     return false;

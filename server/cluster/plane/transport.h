@@ -29,7 +29,8 @@ class Transport : public gloo::transport::Context {
   class Buffer;
 
   /// Slots of send and recv have this highest byte, Gloo's its collective's number from 1 to 8.
-  static uint64_t pairwise_slot(uint64_t tag) { return uint64_t{0xff} << 56 | tag; }
+  static constexpr uint64_t kPairwise = 0xff;
+  static uint64_t pairwise_slot(uint64_t tag) { return kPairwise << 56 | tag; }
   /// `control` is watched beside the connections: `on_control` is called when something has come there, and
   /// `on_progress` whenever bytes have moved.
   Transport(int rank, int size, std::vector<Fd> connections, int control);
