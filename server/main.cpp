@@ -12,6 +12,9 @@
 #include <thread>
 
 #include "server/cluster/group.h"
+#ifdef GRADWIRE_NCCL
+#include "server/cluster/nccl/nccl_plane.h"
+#endif
 #include "server/engine.h"
 #include "server/executor.h"
 #include "server/http/http_server.h"
@@ -122,6 +125,9 @@ cluster::Cluster::Options cluster_options(const Options& o) {
   c.insecure_no_tls = o.insecure_no_tls, c.multicast = o.multicast;
   c.data.first_port = o.data_first_port, c.data.last_port = o.data_last_port;
   c.make_plane = [](const std::string& backend, const cluster::DataPlaneOptions& data) {
+#ifdef GRADWIRE_NCCL
+    if (backend == "nccl") return cluster::make_nccl_plane(data);
+#endif
     return backend == "gloo" ? cluster::make_gloo_plane(data) : nullptr;
   };
   return c;
