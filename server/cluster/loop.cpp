@@ -70,6 +70,7 @@ void Loop::join(JoinOptions options, Answer<GroupPtr> done) {
     for (char& c : backend) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     if (backend != "gloo" && backend != "nccl" && backend != "tcp" && backend != "mpi")
       throw Error(Code::bad_argument, "Invalid distributed backend name: " + options.backend.substr(0, kMaxText));
+    options.timeout = std::min(options.timeout, kMaxPatience);
     options.backend = backend == "tcp" ? "gloo" : backend;  // which does all that tcp does
     Plan plan = read_init_method(options);
     if (setup_.options.peer.empty())

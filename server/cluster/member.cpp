@@ -1,5 +1,6 @@
 #include "server/cluster/member.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradwire::server::cluster {
@@ -140,14 +141,17 @@ void Member::connect(Connect all) {
 
 void Member::formed() {
   if (!joined_) return;
-  set_plane(plane_);
+  {
+    const std::lock_guard lock(mutex_);
+    shown_ = plane_;
+  }
   auto joined = std::move(joined_);
   joined(GroupPtr(std::make_shared<Handle>(home_->queue(), shared_from_this())));
 }
 
-void Member::set_plane(std::shared_ptr<DataPlane> plane) {
+void Member::hide_plane() {
   const std::lock_guard lock(mutex_);
-  shown_ = std::move(plane);
+  shown_ = nullptr, why_not_ = "the group is broken: " + broken_->message();
 }
 
 AreaPtr Member::area(size_t bytes) {
@@ -191,8 +195,9 @@ void Member::call(Work work, Answer<int> answer) {
   Call c;
   c.sequence = pairwise ? next_pairwise_++ : next_++;
   c.terms = work.terms;
-  const auto left = std::chrono::ceil<Milliseconds>(work.deadline - std::chrono::steady_clock::now());
-  c.patience = std::max(left, Milliseconds(0));
+  const Moment now = std::chrono::steady_clock::now();
+  work.deadline = std::clamp(work.deadline, now, now + kMaxPatience);
+  c.patience = std::chrono::ceil<Milliseconds>(work.deadline - now);
   Pending p{std::move(work), std::move(answer)};
   p.until = p.work.deadline + kAnswerGrace;
   (pairwise ? pairwise_ : calls_).emplace(c.sequence, std::move(p));
@@ -291,7 +296,13 @@ void Member::ran(bool pairwise, uint64_t sequence, Result<int> r) {
     tell(pending, *broken_);
     return settle();
   }
-  if (r.error().code() != Code::unavailable) return failed(r.error());
+  const Code code = r.error().code();
+  if (code == Code::deadline_exceeded || code == Code::internal) return failed(r.error());
+  if (code != Code::unavailable) {  // what it has not begun: the same on all ranks, as the terms are
+    auto pending = std::move(p);
+    calls.erase(found);
+    return tell(pending, r.error());
+  }
   if (!p.fault) say(Failed{r.error()});
   p.fault = r.error();
   p.until = std::chrono::steady_clock::now() + kBlame;
@@ -310,6 +321,7 @@ void Member::broken(const Error& e, bool left) {
   if (joined_) return end(e);
   const auto self = shared_from_this();
   broken_ = e;
+  hide_plane();
   auto splits = std::exchange(splits_, {});
   std::vector<Pending> over;
   for (Calls* calls : {&calls_, &pairwise_}) {
@@ -374,10 +386,7 @@ void Member::end(const Error& e) {
   const auto self = shared_from_this();
   Home& home = *std::exchange(home_, nullptr);
   broken_ = e;
-  {
-    const std::lock_guard lock(mutex_);
-    shown_ = nullptr, why_not_ = "the group is broken: " + e.message();
-  }
+  hide_plane();
   plane_ = nullptr;  // before the answers: nothing touches an area any more
   line_->members.erase(place_.group);
   line_ = nullptr;

@@ -77,7 +77,7 @@ class Member : public std::enable_shared_from_this<Member> {
   void broken(const Error&, bool left);
   void failed(const Error& own);  // tells the coordinator, and ends
   void say(decltype(Message::body));
-  void set_plane(std::shared_ptr<DataPlane>);
+  void hide_plane();
   std::optional<Error> unfit(const Work&) const;
   void tell(Pending&, const Error&);
   void settle();

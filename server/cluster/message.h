@@ -24,6 +24,7 @@ inline constexpr size_t kMaxBlobs = 4 << 20;  // of all ranks
 inline constexpr size_t kMaxText = 4 << 10;   // names and addresses
 inline constexpr size_t kMaxPending = 1024;   // calls of one member that wait for the others
 inline constexpr size_t kKeyBytes = 32;
+inline constexpr Milliseconds kMaxPatience{int64_t{1} << 31};  // 24 days: more is as good as for ever
 
 // What servers tell each other: schema/peer.capnp as plain structs, each field explained there.
 struct Ping {};

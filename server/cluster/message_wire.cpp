@@ -43,7 +43,7 @@ Call get(wire::PeerCall::Reader r) {
   c.terms.op = get_enum<ReduceOp>(r.getOp(), static_cast<int>(ReduceOp::avg) + 1);
   c.terms.dtype = get_enum<DType>(r.getDtype(), kDTypes);
   c.terms.count = r.getCount(), c.terms.root = r.getRoot();
-  c.patience = Milliseconds(std::clamp<int64_t>(r.getPatience(), 0, INT32_MAX));
+  c.patience = std::clamp(Milliseconds(r.getPatience()), Milliseconds(0), kMaxPatience);
   c.split = r.getSplit();
   const auto ranks = r.getRanks();
   if (ranks.size() > static_cast<unsigned>(kMaxRanks)) malformed("too many ranks");

@@ -321,6 +321,21 @@ TEST_CASE("a data plane that fails is named by its rank, and breaks the group fo
   CHECK(seconds_since(all[0].begun) < 1.5);
 }
 
+TEST_CASE("what a data plane cannot do fails, and ends nothing", "[cluster][H26]") {
+  Servers servers(2);
+  for (int r : {0, 1}) servers.faults->run.emplace(r, Error(Code::not_implemented, "no bitwise operations"));
+  auto groups = servers.group();
+  auto a = start(groups[0], terms(Collective::all_reduce)), b = start(groups[1], terms(Collective::all_reduce));
+  for (auto* one : {&a, &b}) CHECK(one->done.get().error().message() == "all_reduce: no bitwise operations");
+  {
+    const std::lock_guard lock(servers.faults->mutex);
+    servers.faults->run.clear();
+  }
+  a = start(groups[0], terms(Collective::all_reduce)), b = start(groups[1], terms(Collective::all_reduce));
+  CHECK(a.done.get());
+  CHECK(b.done.get());
+}
+
 TEST_CASE("a message that nobody answers fails alone", "[cluster][H16]") {
   Servers servers(2);
   auto groups = servers.group();
