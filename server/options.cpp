@@ -74,7 +74,8 @@ When it is ready it prints one line of JSON with its addresses on standard outpu
 SIGTERM and SIGINT end it: work in hand is finished first. SIGUSR1 drains it: no new sessions, and /readyz fails.
 
 Each option is also a variable of the environment (--session-memory: GRADWIRE_SESSION_MEMORY) and a key of the config
-file (session-memory = "4GiB"); GRADWIRE_CONFIG names the file. The command line comes first, then the config file, then the environment.)";
+file (session-memory = "4GiB"). The command line comes first, then the config file, then the environment, where
+GRADWIRE_CONFIG may name the file.)";
 
 std::string variable(std::string flag) {
   for (char& c : flag) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -215,7 +216,7 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
     s.out = app.get_option("--version")->count() ? "gradwired 0.1.0\n" : app.help();
     return s;
   } catch (const CLI::Error& e) {
-    s.exit_code = checks_file || dynamic_cast<const CLI::FileError*>(&e) ? kExitConfig : kExitUsage;
+    s.exit_code = checks_file ? kExitConfig : kExitUsage;
     s.err = "gradwired: " + std::string(e.what()) + "\nRun `gradwired --help` for the options.\n";
     return s;
   }

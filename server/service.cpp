@@ -53,7 +53,8 @@ struct Service::Impl {
   std::atomic<bool> draining{false};
 
   Impl(const Options& o, Executor& x, Clock& c, Metrics& m)
-      : options(o), keep(std::make_shared<Shared>(x, c, m, o.server_memory > 0 ? o.server_memory : memory_limit() / 10 * 8)) {}
+      : options(o),
+        keep(std::make_shared<Shared>(x, c, m, o.server_memory > 0 ? o.server_memory : memory_limit() / 10 * 8)) {}
 
   SessionOptions checked(SessionOptions o) const {
     if (o.device.empty()) o.device = options.device;
