@@ -11,7 +11,7 @@ import cluster
 from cluster import SOURCE, have
 
 DEPLOY = SOURCE / "deploy"
-VERSION = "1.34"  # of Kubernetes, whose schema the manifests keep to
+VERSIONS = ("1.27", "1.34")  # of Kubernetes: the oldest that deploy/README.md names, and one in use
 OF_OPERATOR = {"ServiceMonitor", "PrometheusRule"}
 
 
@@ -20,10 +20,10 @@ def run(*words, **options):
 
 
 def validator():
-    """The command that checks a file against Kubernetes' schema, or None."""
+    """What checks a file against the schema of a version of Kubernetes, or None."""
     ours = SOURCE / "build/deps/manifests/bin/kubernetes-validate"  # where deploy/install-deps.sh puts it
     command = str(ours) if ours.exists() else shutil.which("kubernetes-validate")
-    return command and (lambda file: run(command, "--strict", "-k", VERSION, file))
+    return command and (lambda file, version: run(command, "--strict", "-k", version, file))
 
 
 class Yaml(unittest.TestCase):
@@ -60,22 +60,23 @@ class Yaml(unittest.TestCase):
 
 @unittest.skipUnless(have("kubectl"), "kubectl is not here, which builds the overlays")
 class Schemas(unittest.TestCase):
-    def check(self, text):
+    def check(self, text, version=VERSIONS[-1]):
         check = validator()
         if not check:
             self.skipTest("kubernetes-validate of PyPI is not here (deploy/install-deps.sh --with-manifests)")
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(text)
             file.flush()
-            return check(file.name)
+            return check(file.name, version)
 
     def test_all_overlays_keep_to_kubernetes_schema(self):
         for overlay in (*cluster.OVERLAYS, "monitoring"):
-            with self.subTest(overlay=overlay):
-                documents = [d for d in cluster.load(cluster.kustomize(overlay)) if d["kind"] not in OF_OPERATOR]
-                done = self.check(cluster.yaml.safe_dump_all(documents))
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertEqual((done.stdout + done.stderr).count(" passed "), len(documents))
+            documents = [d for d in cluster.load(cluster.kustomize(overlay)) if d["kind"] not in OF_OPERATOR]
+            for version in VERSIONS:
+                with self.subTest(overlay=overlay, version=version):
+                    done = self.check(cluster.yaml.safe_dump_all(documents), version)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    self.assertEqual((done.stdout + done.stderr).count(" passed "), len(documents))
 
     def test_a_misspelt_field_a_wrong_type_and_a_missing_field_are_seen(self):
         text = cluster.kustomize("cpu")
@@ -243,7 +244,8 @@ class Readme(unittest.TestCase):
     def test_it_says_how_the_placeholder_is_replaced(self):
         text = (DEPLOY / "README.md").read_text(encoding="utf-8")
         self.assertIn("0" * 64, (DEPLOY / "overlays/cpu/kustomization.yaml").read_text(encoding="utf-8"))
-        for word in ("digest:", "sha256", "kubectl apply -k deploy/overlays/", "deploy/peer-certs.sh", "group-world-size", "drain"):
+        for word in ("digest:", "sha256", "kubectl apply -k deploy/overlays/", "deploy/peer-certs.sh", "group-world-size", "drain",
+                     f"Kubernetes {VERSIONS[0]} or later"):
             self.assertIn(word, text)
 
 
