@@ -461,7 +461,7 @@ def config_is_good(c):
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(text)
         file.flush()
-        done = gradwired("check-config", file.name)
+        done = gradwired("check-config", file.name, env={"HOSTNAME": c.set["metadata"]["name"] + "-0"})
         if done.returncode:
             yield f"check-config: {done.returncode} {done.stderr}"
 
@@ -551,7 +551,7 @@ def group_meets_at_rank_0(c):
 def peers_have_stable_names(c):
     if c.grouped:
         peers = c.headless["metadata"]["name"]
-        yield from expect("GRADWIRE_PEER_ADVERTISE", c.env("GRADWIRE_PEER_ADVERTISE"), f"$(POD_NAME).{peers}.$(POD_NAMESPACE).svc")
+        yield from expect("GRADWIRE_PEER_ADVERTISE", c.env("GRADWIRE_PEER_ADVERTISE"), f"$(POD_NAME).{peers}.$(POD_NAMESPACE).svc:{c.config_port('peer')}")
         names = [e["name"] for e in c.container["env"]]
         for used in ("POD_NAME", "POD_NAMESPACE"):
             if used not in names or names.index(used) > names.index("GRADWIRE_PEER_ADVERTISE"):

@@ -174,6 +174,7 @@ BREAKS = [
     ("group_meets_at_rank_0", "cpu", config("tcp://gradwire-0", "tcp://gradwire-1")),
     ("group_meets_at_rank_0", "cpu", config("svc:7422", "svc:7420")),
     ("peers_have_stable_names", "cpu", env("GRADWIRE_PEER_ADVERTISE", "$(POD_NAME)")),
+    ("peers_have_stable_names", "cpu", env("GRADWIRE_PEER_ADVERTISE", "$(POD_NAME).gradwire-peers.$(POD_NAMESPACE).svc:7420")),
     ("peers_have_stable_names", "cpu", lambda c: c.container["env"].reverse()),
     ("gpus_are_limits", "gpu", (SET, BOX + "resources.requests.nvidia~com/gpu", 2)),
     ("gpus_are_limits", "gpu", (SET, BOX + "resources.limits.nvidia~com/gpu", "500m")),
