@@ -1,16 +1,18 @@
 #!/bin/bash
-# Installs what Gradwire needs on Debian 12 and 13: deploy/install-deps.sh [--with-bench] [--with-oracles]
+# Installs what Gradwire needs on Debian 12 and 13: deploy/install-deps.sh [--with-bench] [--with-oracles] [--with-manifests]
 #   --with-bench     what the benchmarks compare with: libtorch, PyTorch, Google Benchmark
 #   --with-oracles   what checks results against PyTorch
+#   --with-manifests what checks the Kubernetes manifests, where kubectl is
 # Asks nothing and removes nothing; where all is there it says so at once. Run it as root or as a user of sudo.
 . "$(dirname "$0")/common.sh"
 
-extra=()
+extra=() manifests=''
 for argument in "$@"; do
   case $argument in
     --with-bench) extra+=(libtorch-dev python3-torch libbenchmark-dev) ;;
     --with-oracles) extra+=(python3-torch python3-numpy) ;;
-    *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
+    --with-manifests) extra+=(python3-yaml python3-venv yamllint shellcheck) manifests=yes ;;
+    *) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -30,6 +32,15 @@ packages=(
 boost_packages=("libboost$boost-dev" "libboost-json$boost-dev" "libboost-url$boost-dev")
 # Two packages may stand in our way, and are then left alone: ours are unpacked into build/deps, where CMake looks first.
 unpack=()
+
+# kubernetes-validate is on PyPI only. Its tests are left out where PyPI cannot be reached.
+install_validator() {
+  local place=build/deps/manifests
+  [[ $manifests && ! -x $place/bin/kubernetes-validate ]] || return 0
+  echo "Installing kubernetes-validate into $place"
+  { python3 -m venv "$place" && "$place/bin/pip" install --quiet kubernetes-validate==1.37.0; } >>build/install-deps.log 2>&1 ||
+    echo "kubernetes-validate is not to be had: the manifests' schemas stay unchecked"
+}
 
 installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 version() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null; }
@@ -60,6 +71,7 @@ for package in "${packages[@]}"; do installed "$package" || missing+=("$package"
 to_unpack=()
 for package in "${unpack[@]}"; do [[ -e build/deps/.$package ]] || to_unpack+=("$package"); done
 if ((!${#missing[@]} && !${#to_unpack[@]})); then
+  install_validator
   echo "All ${#packages[@]} packages are there."
   exit 0
 fi
@@ -133,4 +145,5 @@ if ((${#to_unpack[@]})); then
   done
   rm -r build/deps/archives
 fi
+install_validator
 echo "Done."

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -17,10 +18,12 @@
 #if GRADWIRE_NCCL
 #include "server/cluster/nccl/nccl_plane.h"
 #endif
+#include "server/drain.h"
 #include "server/engine.h"
 #include "server/executor.h"
 #include "server/http/http_server.h"
 #include "server/http/json_program.h"
+#include "server/http/routes.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/rpc/rpc_server.h"
@@ -46,7 +49,7 @@ void pass_wait_policy(char** argv) {
 }
 
 /// No core files (they hold other people's tensors), as many descriptors as are allowed, no death by a closed pipe; the
-/// signals that end the process wait for sigtimedwait().
+/// signals that end the process or ask it to drain wait for sigtimedwait().
 sigset_t prepare_process() {
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
@@ -60,6 +63,7 @@ sigset_t prepare_process() {
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   return ends;
 }
@@ -94,17 +98,21 @@ void say_ready(const RpcServer& rpc, const HttpServer& http, const cluster::Clus
   std::fflush(stdout);
 }
 
-/// Waits for a signal that ends the process; sweeps meanwhile.
+/// Waits for a signal that ends the process; sweeps meanwhile, and drains where it is asked to.
 void wait_for_end(const sigset_t& ends, Service& service) {
-  for (;;) {
+  for (Orphans orphans;;) {
     const timespec second{1, 0};
     siginfo_t info;
     const int got = sigtimedwait(&ends, &info, &second);
-    if (got > 0) {
+    if (got == SIGUSR1) {
+      if (!service.draining()) spdlog::info("draining: no new sessions; those that are open go on until SIGTERM");
+      service.drain();
+    } else if (got > 0) {
       spdlog::info("{}: finishing the work in hand", got == SIGTERM ? "SIGTERM" : "SIGINT");
       return;
     }
     service.sweep();
+    orphans.reap();
   }
 }
 
@@ -116,7 +124,8 @@ void drain(const sigset_t& ends, const Executor& executor, int seconds) {
     quiet = executor.idle() ? quiet + 1 : 0;
     const timespec pause{0, 20'000'000};
     siginfo_t info;
-    if (sigtimedwait(&ends, &info, &pause) > 0) return;
+    const int got = sigtimedwait(&ends, &info, &pause);
+    if (got > 0 && got != SIGUSR1) return;
   }
 }
 
@@ -196,6 +205,28 @@ int serve(const Options& options, const sigset_t& ends) {
   return group->failed ? 1 : 0;
 }
 
+/// A subcommand of its own; nullopt: to serve.
+std::optional<int> run_command(const StartUp& start) {
+  switch (start.command) {
+    case Command::serve:
+      return std::nullopt;
+    case Command::routes:
+      std::fputs(http::routes_text().c_str(), stdout);
+      return 0;
+    case Command::drain:
+      break;
+  }
+  try {
+    ask_to_drain(start.options.unix_path);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "gradwired drain: %s\n", e.what());
+    return 1;
+  }
+  // Whoever sends new clients here needs a moment to notice; open sessions go on meanwhile.
+  std::this_thread::sleep_for(std::chrono::milliseconds(start.drain_wait));
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -206,6 +237,7 @@ int main(int argc, char** argv) {
   std::fputs(start.out.c_str(), stdout);
   std::fputs(start.err.c_str(), stderr);
   if (start.exit_code >= 0) return start.exit_code;
+  if (const auto code = run_command(start)) return *code;
   spdlog::set_default_logger(
       std::make_shared<spdlog::logger>("gradwired", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
   spdlog::set_level(spdlog::level::from_str(start.options.log_level));

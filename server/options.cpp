@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <thread>
 #include <variant>
@@ -80,13 +81,16 @@ Examples
   gradwired                                       on loopback: RPC 7420, HTTP 7421, probe 7423
   gradwired --http 127.0.0.1:0 --rpc off          HTTP only, on a free port: read it from standard output
   curl -s 127.0.0.1:7421/v1/info                  is it there?
-  gradwired check-config --config gradwired.toml  says whether it would start, and why not
+  gradwired check-config gradwired.toml           says whether it would start, and why not
+  gradwired drain --unix /run/gradwired.sock      asks a running server to take no new sessions
+  gradwired routes                                lists the paths that HTTP has
 
 When it is ready it prints one line of JSON with its addresses on standard output; logs go to standard error.
-SIGTERM and SIGINT end it: work in hand is finished first.
+SIGTERM and SIGINT end it: work in hand is finished first. SIGUSR1 drains it: no new sessions, and /readyz fails.
 
 Each option is also a variable of the environment (--session-memory: GRADWIRE_SESSION_MEMORY) and a key of the config
-file (session-memory = "4GiB"). The command line comes first, then the config file, then the environment.)";
+file (session-memory = "4GiB"). The command line comes first, then the config file, then the environment, where
+GRADWIRE_CONFIG may name the file.)";
 
 std::string variable(std::string flag) {
   for (char& c : flag) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -267,13 +271,24 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
     option->group(row.group);
     made.emplace_back(&row, option);
   }
-  app.set_config("--config", "", "a file with these options as keys (TOML or INI)")->group(kRest);
+  const char* file = env("GRADWIRE_CONFIG");
+  const std::string config = file ? file : "";
+  app.set_config("--config", config, "a file with these options as keys (TOML or INI)", !config.empty())->group(kRest);
   app.allow_config_extras(CLI::config_extras_mode::error);
   CLI::App* check =
-      app.add_subcommand("check-config", "say whether the server would start, and start nothing")->fallthrough();
+      app.add_subcommand("check-config", "FILE: say whether the server would start, and start nothing")->fallthrough();
+  CLI::App* routes = app.add_subcommand("routes", "list the method and path of each HTTP route, and start nothing");
+  CLI::App* drain =
+      app.add_subcommand("drain", "ask the server on --unix PATH to take no new sessions; then wait")->fallthrough();
+  drain->add_option("--wait", s.drain_wait, "how long to wait, for those who send clients here to notice")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, int64_t>{{"ms", 1}, {"s", 1000}, {"m", 60000}},
+                                        CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME"))
+      ->check(CLI::Range(int64_t{0}, int64_t{3600000}, "TIME"));
   app.set_version_flag("--version", "gradwired 0.1.0");
+  const bool checks_file = args.size() > 1 && args[0] == "check-config" && !args[1].starts_with('-');
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());
+    if (checks_file) reversed[args.size() - 2].insert(0, "--config=");
     app.parse(reversed);
     for (auto& [row, option] : made) {
       const char* text = option->count() ? nullptr : env(variable(row->flag).c_str());
@@ -286,8 +301,12 @@ StartUp read_options(const std::vector<std::string>& args, const std::function<c
     s.out = app.get_option("--version")->count() ? "gradwired 0.1.0\n" : app.help();
     return s;
   } catch (const CLI::Error& e) {
-    s.exit_code = kExitUsage;
+    s.exit_code = checks_file ? kExitConfig : kExitUsage;
     s.err = "gradwired: " + std::string(e.what()) + "\nRun `gradwired --help` for the options.\n";
+    return s;
+  }
+  if (routes->parsed() || drain->parsed()) {
+    s.command = routes->parsed() ? Command::routes : Command::drain;
     return s;
   }
   for (std::string* a : {&o.rpc, &o.http, &o.probe, &o.peer}) normalise(*a);

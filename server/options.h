@@ -35,14 +35,18 @@ struct Options {
 
 inline constexpr int kExitUsage = 64, kExitConfig = 78;  // as sysexits.h
 
+enum class Command { serve, routes, drain };
+
 /// What the command line asks for.
 struct StartUp {
   Options options;
-  int exit_code = -1;    // not negative: end with it, after printing
-  std::string out, err;  // for standard output and standard error
+  Command command = Command::serve;
+  int64_t drain_wait = 5000;  // milliseconds that `drain` waits after it has asked
+  int exit_code = -1;         // not negative: end with it, after printing
+  std::string out, err;       // for standard output and standard error
 };
 /// Reads the command line, the config file that it names, and the environment, in this order of precedence, and applies
-/// the bind rule. `env` is getenv, or a test's.
+/// the bind rule. The file may also be named by GRADWIRE_CONFIG. `env` is getenv, or a test's.
 StartUp read_options(
     const std::vector<std::string>& args,
     const std::function<const char*(const char*)>& env = [](const char* n) { return std::getenv(n); });

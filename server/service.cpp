@@ -1,14 +1,13 @@
 #include "server/service.h"
 
 #include <sys/random.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
-#include <fstream>
 #include <mutex>
 #include <set>
 #include <unordered_map>
 
+#include "server/memory_limit.h"
 #include "server/session.h"
 
 namespace gradwire::server {
@@ -32,19 +31,6 @@ std::string random_hex(size_t bytes) {
 }
 uint64_t random_bits() { return std::stoull(random_hex(8), nullptr, 16); }
 
-/// 80 % of what the machine or the cgroup has.
-int64_t default_memory() {
-  struct sysinfo si {};
-  int64_t total = int64_t{4} << 30;
-  if (sysinfo(&si) == 0) total = static_cast<int64_t>(si.totalram) * si.mem_unit;
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(path);
-    int64_t limit = 0;
-    if (in >> limit && limit > 0) total = std::min(total, limit);
-  }
-  return total / 10 * 8;
-}
-
 /// The sessions by id. Shared with them, so that one that ends can take itself off.
 struct Registry {
   struct Held {
@@ -67,7 +53,8 @@ struct Service::Impl {
   std::atomic<bool> draining{false};
 
   Impl(const Options& o, Executor& x, Clock& c, Metrics& m)
-      : options(o), keep(std::make_shared<Shared>(x, c, m, o.server_memory > 0 ? o.server_memory : default_memory())) {}
+      : options(o),
+        keep(std::make_shared<Shared>(x, c, m, o.server_memory > 0 ? o.server_memory : memory_limit() / 10 * 8)) {}
 
   SessionOptions checked(SessionOptions o) const {
     if (o.device.empty()) o.device = options.device;

@@ -26,7 +26,7 @@ run_tests() {
 }
 
 phase "Packages"
-deploy/install-deps.sh
+deploy/install-deps.sh --with-manifests
 
 phase "Release build"
 build release

@@ -156,6 +156,12 @@ void allow(std::string& list, std::string_view method) {
 
 std::span<const Route> routes() { return kRoutes; }
 
+std::string routes_text() {
+  std::string text;
+  for (const Route& r : kRoutes) text += std::string(r.method) + " " + r.pattern + (r.probe ? " probe\n" : "\n");
+  return text;
+}
+
 Found find_route(const Head& head, bool probe) {
   Found found;
   const std::string_view wanted = head.method == "HEAD" ? std::string_view("GET") : head.method;

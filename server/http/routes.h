@@ -30,6 +30,8 @@ struct Route {
   bool probe;         // also on the probe listener
 };
 std::span<const Route> routes();
+/// A line a route: method and path, and "probe" where the probe listener has it too.
+std::string routes_text();
 
 struct Found {
   const Route* route = nullptr;     // null: the path or the method is not there

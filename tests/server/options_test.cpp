@@ -190,6 +190,42 @@ TEST_CASE("a server with a free HTTP port takes a free probe port unless one is 
   CHECK(start({"--http", "127.0.0.1:0"}, {{"GRADWIRE_PROBE", "off"}}).options.probe.empty());
 }
 
+TEST_CASE("a config file may be named by the environment or checked by its name", "[server][options]") {
+  const auto file = std::filesystem::temp_directory_path() / ("gradwire_named_" + std::to_string(::getpid()) + ".toml");
+  std::ofstream(file) << "lanes = 3\n";
+  const std::map<std::string, std::string> env{{"GRADWIRE_CONFIG", file.string()}};
+  CHECK(start({}, env).options.lanes == 3);
+  CHECK(start({"--lanes", "4"}, env).options.lanes == 4);
+  CHECK(start({"check-config", file.string()}).exit_code == 0);
+  const auto other = file.string() + ".other";
+  std::ofstream(other) << "lanes = 5\n";
+  CHECK(start({"--config", other}, env).options.lanes == 5);
+  std::ofstream(file) << "lanes = 0\n";
+  CHECK(start({"check-config", file.string()}).exit_code == 78);
+  CHECK_THAT(start({"check-config", file.string()}).err, ContainsSubstring("lanes"));
+  CHECK(start({"check-config", other}, env).exit_code == 0);
+  std::filesystem::remove(file);
+  std::filesystem::remove(other);
+  CHECK(start({}, env).exit_code == 64);
+  CHECK(start({"check-config", file.string()}).exit_code == 78);
+}
+
+TEST_CASE("the subcommands routes and drain start no server", "[server][options]") {
+  CHECK(start({}).command == Command::serve);
+  CHECK(start({"routes"}).command == Command::routes);
+  const StartUp s = start({"drain", "--wait=250ms", "--unix", "/x"});
+  CHECK(s.command == Command::drain);
+  CHECK(s.drain_wait == 250);
+  CHECK(s.options.unix_path == "/x");
+  CHECK(start({"drain"}).drain_wait == 5000);
+  CHECK(start({"drain", "--wait=2m"}).drain_wait == 120000);
+  CHECK(start({"drain"}, {{"GRADWIRE_UNIX", "/y"}}).options.unix_path == "/y");
+  for (const char* bad : {"5", "-1s", "61m", "99999999999999999999s"}) {
+    CAPTURE(bad);
+    CHECK(start({"drain", "--wait=" + std::string(bad)}).exit_code == 64);
+  }
+}
+
 TEST_CASE("help shows every option and how to begin; check-config says whether it would start", "[server][options]") {
   const StartUp help = start({"--help"});
   CHECK(help.exit_code == 0);
