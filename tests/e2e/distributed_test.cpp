@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,20 +41,24 @@ struct World {
   std::vector<std::string> run(int n, const std::function<void(gradwire::Session&, int)>& program) {
     std::vector<std::string> said(static_cast<size_t>(n));
     std::vector<std::thread> threads;
+    std::latch all_ended(n);
     const std::string meeting = pretended ? "tcp://fake:1" : "tcp://127.0.0.1:" + std::to_string(free_port());
     for (int i = 0; i < n; ++i) {
       threads.emplace_back([&, i] {
+        gradwire::Client client;
         try {
-          auto client = pretended ? gradwire::connect(rig.address())
-                                  : gradwire::connect("local", {.server_args = {"--peer", "127.0.0.1:0"}});
+          client = pretended ? gradwire::connect(rig.address())
+                             : gradwire::connect("local", {.server_args = {"--peer", "127.0.0.1:0"}});
           dist::init_process_group(
               client.session(),
               {.init_method = meeting, .world_size = n, .rank = i, .timeout = std::chrono::seconds(60)});
           program(client.session(), i);
-          client.session().sync();
+          dist::barrier(client.session());
         } catch (const gradwire::Error& e) {
           said[static_cast<size_t>(i)] = e.what();
+          client = {};  // the others need not wait for it
         }
+        all_ended.arrive_and_wait();  // a server ends with its client
       });
     }
     for (auto& t : threads) t.join();
