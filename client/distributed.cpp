@@ -41,11 +41,13 @@ void init_process_group(Session& session, const InitOptions& o, Here at) {
 }
 void init_process_group(const InitOptions& o, Here at) { init_process_group(default_session(), o, at); }
 
-bool is_initialized(Here at) { return gradwire::is_initialized(default_session(), "", at).item<bool>(at); }
+bool is_initialized(Session& session, Here at) { return gradwire::is_initialized(session, "", at).item<bool>(at); }
+bool is_initialized(Here at) { return is_initialized(default_session(), at); }
 
-void destroy_process_group(const ProcessGroup& g, Here at) {
-  gradwire::destroy_process_group(default_session(), g.name, at);
+void destroy_process_group(Session& session, const ProcessGroup& g, Here at) {
+  gradwire::destroy_process_group(session, g.name, at);
 }
+void destroy_process_group(const ProcessGroup& g, Here at) { destroy_process_group(default_session(), g, at); }
 
 ProcessGroup new_group(Session& session, const std::vector<int64_t>& ranks, Here at) {
   static std::atomic<uint64_t> made{0};
@@ -104,10 +106,11 @@ void reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list,
                     Here at) {
   gradwire::reduce_scatter(output, input_list, name_of(op), g.name, at);
 }
-void barrier(const ProcessGroup& g, Here at) {
-  gradwire::barrier(default_session(), g.name, at);
-  default_session().sync();
+void barrier(Session& session, const ProcessGroup& g, Here at) {
+  gradwire::barrier(session, g.name, at);
+  session.sync();
 }
+void barrier(const ProcessGroup& g, Here at) { barrier(default_session(), g, at); }
 
 void send(const Tensor& tensor, int64_t dst, const ProcessGroup& g, Here at) {
   gradwire::send(tensor, dst, g.name, at);

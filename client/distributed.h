@@ -47,8 +47,10 @@ using Here = std::source_location;
 void init_process_group(Session&, const InitOptions& = {}, Here = Here::current());
 void init_process_group(const InitOptions& = {}, Here = Here::current());
 bool is_initialized(Here = Here::current());
+bool is_initialized(Session&, Here = Here::current());
 /// Leaves a group; the others' operations fail from then on.
 void destroy_process_group(const ProcessGroup& = group::WORLD, Here = Here::current());
+void destroy_process_group(Session&, const ProcessGroup& = group::WORLD, Here = Here::current());
 /// A group of some ranks. All ranks call it, in the same order; for those that are not in it, operations with it do
 /// nothing.
 ProcessGroup new_group(const std::vector<int64_t>& ranks, Here = Here::current());
@@ -82,6 +84,7 @@ void reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list,
                     const ProcessGroup& = group::WORLD, Here = Here::current());
 /// Waits until all ranks have come to it.
 void barrier(const ProcessGroup& = group::WORLD, Here = Here::current());
+void barrier(Session&, const ProcessGroup& = group::WORLD, Here = Here::current());
 
 void send(const Tensor& tensor, int64_t dst, const ProcessGroup& = group::WORLD, Here = Here::current());
 /// Waits for the message; without src it takes any rank's. Returns the sender's rank.

@@ -68,6 +68,12 @@ std::pair<cluster::GroupPtr, std::shared_ptr<void>> ServerGroups::claim(std::str
   return {found->second.group, claim};
 }
 
+void ClusterUse::join(cluster::JoinOptions o, Done<Result<cluster::GroupPtr>> done) {
+  const std::lock_guard lock(mutex_);
+  if (!cluster_) throw Error(Code::unavailable, "groups are off: start the server with --peer");
+  cluster_->join(std::move(o), std::move(done));
+}
+
 // ---- what is under way ----
 
 namespace {
@@ -224,13 +230,12 @@ TransferPtr Groups::join(std::string_view name, const engine::JoinCall& j) {
 TransferPtr Groups::join(std::string_view name, cluster::JoinOptions o) {
   name = canonical(name);
   check_new(name);
-  cluster::Cluster* const c = core_.shared.cluster.load();
-  if (!c) throw Error(Code::unavailable, "groups are off: start the server with --peer");
   const auto making = std::make_shared<Making>(*this, std::string(name), std::vector<int>());
-  c->join(std::move(o), [making, wake = Wake{&core_.shared.executor, core_.queue}](Result<cluster::GroupPtr> r) {
+  auto done = [making, wake = Wake{&core_.shared.executor, core_.queue}](Result<cluster::GroupPtr> r) {
     making->set(std::move(r));
     wake();
-  });
+  };
+  core_.shared.cluster.join(std::move(o), std::move(done));
   return making;
 }
 

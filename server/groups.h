@@ -34,6 +34,22 @@ class ServerGroups {
   std::map<std::string, Held, std::less<>> held_;
 };
 
+/// How sessions join groups; null while they cannot. Thread-safe: who takes it away knows that nobody is in it any
+/// more.
+class ClusterUse {
+ public:
+  void use(cluster::Cluster* c) {
+    const std::lock_guard lock(mutex_);
+    cluster_ = c;
+  }
+  /// Throws unavailable where there is none.
+  void join(cluster::JoinOptions, Done<Result<cluster::GroupPtr>>);
+
+ private:
+  std::mutex mutex_;
+  cluster::Cluster* cluster_ = nullptr;
+};
+
 /// A session's process groups by name; the default one, "" in calls, is "world". Belongs to the session's queue, which
 /// is woken when something is done. Groups of the server stand behind the session's own.
 class Groups final : public engine::Exchange {

@@ -178,7 +178,7 @@ ServerInfo Service::info() const {
 
 const Options& Service::options() const { return impl_->options; }
 Metrics& Service::metrics() { return impl_->shared.metrics; }
-void Service::use(cluster::Cluster* c) { impl_->shared.cluster.store(c); }
+void Service::use(cluster::Cluster* c) { impl_->shared.cluster.use(c); }
 void Service::attach_group(std::string name, cluster::GroupPtr group) {
   impl_->shared.groups.attach(std::move(name), std::move(group));
 }

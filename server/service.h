@@ -143,7 +143,7 @@ class Service {
   /// Ends sessions whose lease is over; called by a timer.
   void sweep();
 
-  /// How sessions reach other servers, from here on; it ends after the sessions. Null, as at first: not at all.
+  /// How sessions reach other servers, from here on. Null, as at first: not at all; before it ends.
   void use(cluster::Cluster*);
   /// A group that this server belongs to, for one session at a time by its name; "world" is then their default group.
   void attach_group(std::string name, std::shared_ptr<cluster::Group>);

@@ -29,7 +29,7 @@ struct Shared {
   Metrics& metrics;
   const int64_t server_memory;
   std::atomic<int64_t> bytes{0};  // of all sessions, brought up to date between calls
-  std::atomic<cluster::Cluster*> cluster{nullptr};
+  ClusterUse cluster;
   ServerGroups groups;
 };
 

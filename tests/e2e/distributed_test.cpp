@@ -1,8 +1,11 @@
-// torch.distributed's functions as programs on several clients write them; the servers' cluster is pretended.
+// torch.distributed's functions as programs on several clients write them, on one server whose cluster is pretended,
+// and on a server each.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,30 +22,64 @@ namespace dist = gradwire::distributed;
 using gradwire::Tensor;
 using Floats = std::vector<float>;
 
-/// A server, and a program on each of n clients of it, which gets its session and rank. What a program threw.
+/// A port that was free a moment ago.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in in{};
+  in.sin_family = AF_INET, in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof in;
+  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&in), size) == 0);
+  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&in), &size) == 0);
+  ::close(fd);
+  return ntohs(in.sin_port);
+}
+
+/// Programs on n clients, each of which gets its session and rank.
 struct World {
-  World() { rig.service.use(&cluster); }
+  explicit World(bool pretended = true) : pretended(pretended) { rig.service.use(&cluster); }
+  /// What the programs threw.
   std::vector<std::string> run(int n, const std::function<void(gradwire::Session&, int)>& program) {
     std::vector<std::string> said(static_cast<size_t>(n));
     std::vector<std::thread> threads;
+    std::latch all_ended(n);
+    const std::string meeting = pretended ? "tcp://fake:1" : "tcp://127.0.0.1:" + std::to_string(free_port());
     for (int i = 0; i < n; ++i) {
       threads.emplace_back([&, i] {
+        gradwire::Client client;
         try {
-          auto client = gradwire::connect(rig.address());
-          dist::init_process_group(client.session(), {.init_method = "tcp://fake:1", .world_size = n, .rank = i});
+          client = pretended ? gradwire::connect(rig.address())
+                             : gradwire::connect("local", {.server_args = {"--peer", "127.0.0.1:0"}});
+          dist::init_process_group(
+              client.session(),
+              {.init_method = meeting, .world_size = n, .rank = i, .timeout = std::chrono::seconds(60)});
           program(client.session(), i);
-          client.session().sync();
+          dist::barrier(client.session());
         } catch (const gradwire::Error& e) {
           said[static_cast<size_t>(i)] = e.what();
+          client = {};  // the others need not wait for it
         }
+        all_ended.arrive_and_wait();  // a server ends with its client
       });
     }
     for (auto& t : threads) t.join();
     return said;
   }
+  const bool pretended;
   gradwire::server::cluster::FakeCluster cluster;
   gradwire::server::RpcRig rig;
 };
+/// Both kinds of world, as far as this build's server has groups.
+World a_world() {
+  const bool pretended = GENERATE(true, false);
+  if (!pretended) {
+    try {
+      gradwire::connect("local", {.server_args = {"--peer", "127.0.0.1:0"}});
+    } catch (const gradwire::Error& e) {
+      SKIP("this gradwired has no --peer: " << e.what());
+    }
+  }
+  return World(pretended);
+}
 std::vector<std::string> fine(int n) { return std::vector<std::string>(static_cast<size_t>(n)); }
 
 /// Catch2's checks are one thread's: what other threads find wrong, they throw.
@@ -60,7 +97,7 @@ void must_be(const Tensor& t, const Floats& want, const std::string& what) {
 
 TEST_CASE("Programs on four clients reduce, broadcast, gather and scatter",
           "[H19][H20][H21][H22][H23][H24][H25][H30]") {
-  World w;
+  World w = a_world();
   CHECK(w.run(4, [](gradwire::Session& s, int rank) {
     must(dist::get_rank(s) == rank && dist::get_world_size(s) == 4, "the rank");
     const auto own = [&](double v) { return gradwire::full(s, {2}, v); };
@@ -100,7 +137,7 @@ TEST_CASE("Programs on four clients reduce, broadcast, gather and scatter",
 }
 
 TEST_CASE("Programs send to each other, and requests let them send first", "[H15][H16][H17]") {
-  World w;
+  World w = a_world();
   CHECK(w.run(2, [](gradwire::Session& s, int rank) {
     const int other = 1 - rank;
     auto x = gradwire::full(s, {3}, 1.0 * rank), y = gradwire::zeros(s, {3});
@@ -167,7 +204,7 @@ TEST_CASE("env:// reads the client's environment, not the server's", "[H8]") {
 }
 
 TEST_CASE("Two ranks train as one would on the whole batch", "[H32][H33][H35]") {
-  World w;
+  World w = a_world();
   struct Line {
     Tensor weight, bias, steps;
     std::vector<Tensor> parameters() const { return {weight, bias}; }
@@ -191,7 +228,7 @@ TEST_CASE("Two ranks train as one would on the whole batch", "[H32][H33][H35]") 
     }
     return net.weight.template to_vector<double>();
   };
-  auto client = gradwire::connect(w.rig.address());
+  auto client = gradwire::connect(w.rig.address());  // of the one rank
   const auto part = [&](gradwire::Session& s, size_t first, size_t n) {
     const std::vector<double> x(xs.begin() + static_cast<long>(2 * first),
                                 xs.begin() + static_cast<long>(2 * (first + n))),
