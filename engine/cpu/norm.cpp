@@ -210,7 +210,7 @@ template <class T> struct Tensors {
   const T* at[kTensors] = {};
   int count = 0;
   Tensors(const Launch& l, size_t first) {
-    for (size_t i = first; i < l.in.size(); ++i) at[count++] = static_cast<const T*>(l.in[i].data);
+    for (size_t i = first; i < l.in.size() && count < kTensors; ++i) at[count++] = static_cast<const T*>(l.in[i].data);
   }
 };
 
