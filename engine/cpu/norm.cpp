@@ -13,7 +13,7 @@ namespace {
 constexpr int kTensors = 3;        // of one call
 constexpr int64_t kShort = 16;     // a channel whose runs are shorter is taken beside its neighbours
 constexpr int64_t kColumns = 256;  // elements side by side
-constexpr int64_t kChunk = 4096;   // elements that stay in the first cache
+constexpr int64_t kChunk = 2048;   // elements that stay in the first cache
 
 // The loops, for float and double; the clones of each are for different instruction sets.
 template <class T> [[gnu::always_inline]] inline double sum_all(const T* p, int64_t n) {
@@ -121,6 +121,34 @@ struct Along {
     }
     for (int p = 0; p < n; ++p) to[p][0] /= static_cast<double>(s.each());
   }
+  template <class T>
+  void moments(const T* const* t, int k, const int (*pairs)[2], int n, Moments& mean, double (*to)[kColumns]) const {
+    if constexpr (std::is_same_v<T, double>) {
+      means(t, k, mean);
+      covariances(t, mean, pairs, n, to);
+    } else {
+      // double has the digits for one pass over floats, without their first instead of their mean
+      double shift[kTensors] = {}, sum[kTensors] = {}, product[ChannelParams::kPairs] = {};
+      for (int j = 0; j < k; ++j) shift[j] = static_cast<double>(t[j][at(0)]);
+      for (int64_t i = 0; i < s.images; ++i) {
+        for (int64_t c = 0; c < s.inner; c += kChunk) {
+          const int64_t at_c = at(i) + c, length = std::min(kChunk, s.inner - c);
+          for (int j = 0; j < k; ++j) sum[j] += total(t[j] + at_c, length);
+          for (int p = 0; p < n; ++p) {
+            const int a = pairs[p][0], b = pairs[p][1];
+            product[p] += products(t[a] + at_c, shift[a], t[b] + at_c, shift[b], length);
+          }
+        }
+      }
+      const auto all = static_cast<double>(s.each());
+      for (int j = 0; j < k; ++j) mean[j][0] = sum[j] / all;
+      for (int p = 0; p < n; ++p) {
+        const int a = pairs[p][0], b = pairs[p][1];
+        to[p][0] = product[p] / all - (mean[a][0] - shift[a]) * (mean[b][0] - shift[b]);
+        if (a == b) to[p][0] = std::max(to[p][0], 0.0);
+      }
+    }
+  }
   template <class T> void mixed(T* out, const T* const* t, int k, const double (*factors)[kColumns]) const {
     T f[kTensors + 1] = {};
     for (int j = 0; j <= k; ++j) f[j] = static_cast<T>(factors[j][0]);
@@ -167,6 +195,11 @@ struct Across {
       for (int64_t i = 0; i < s.images; ++i) add_products(sums, t[a] + at(i), ma, t[b] + at(i), mb, width());
       fold(sums, to[p]);
     }
+  }
+  template <class T>
+  void moments(const T* const* t, int k, const int (*pairs)[2], int n, Moments& mean, double (*to)[kColumns]) const {
+    means(t, k, mean);
+    covariances(t, mean, pairs, n, to);
   }
   template <class T> void mixed(T* out, const T* const* t, int k, const double (*factors)[kColumns]) const {
     T f[kTensors + 1][kColumns];
@@ -224,8 +257,7 @@ void channel_moments(const Launch& l) {
     each_part(s, [&](const auto& part) {
       Moments mean;
       double cov[ChannelParams::kPairs][kColumns];
-      part.means(t.at, t.count, mean);
-      part.covariances(t.at, mean, p.pairs, p.count, cov);
+      part.moments(t.at, t.count, p.pairs, p.count, mean, cov);
       for (int j = 0; j < t.count; ++j)
         std::copy_n(mean[j], part.count(), doubles(l.out[0]) + j * s.channels + part.first);
       for (int j = 0; j < p.count; ++j)
@@ -255,8 +287,7 @@ void channel_norm(const Launch& l) {
     each_part(s, [&](const auto& part) {
       Moments mean;
       double var[1][kColumns], f[2][kColumns];
-      part.means(x, 1, mean);
-      part.covariances(x, mean, kOfFirst, 1, var);
+      part.moments(x, 1, kOfFirst, 1, mean, var);
       for (int64_t c = 0; c < part.count(); ++c) {
         const int64_t channel = part.first + c;
         f[1][c] = weight[channel] / std::sqrt(var[0][c] + eps);
@@ -277,8 +308,7 @@ void channel_norm_backward(const Launch& l) {
     each_part(s, [&](const auto& part) {
       Moments mean;
       double cov[2][kColumns], f[3][kColumns];
-      part.means(t, 2, mean);
-      part.covariances(t, mean, kOfSecond, 2, cov);
+      part.moments(t, 2, kOfSecond, 2, mean, cov);
       for (int64_t c = 0; c < part.count(); ++c) {
         const int64_t channel = part.first + c;
         const double r = 1 / std::sqrt(cov[0][c] + eps), along = cov[1][c] * r;  // the mean of grad * normalised x
