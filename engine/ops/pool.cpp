@@ -141,7 +141,7 @@ template <int kSpatial> Results mean_of(const Call& c) {
   }
   // Sums where the divisor is given, else means with or without the borders.
   const int64_t counted = divisor != 0 ? 2 : with_pad ? 1 : 0;
-  Tensor y = through(rule::wide(c.cx, x));
+  Tensor y = through(as_computed(x));
   for (int d = 0; d < kSpatial; ++d) {
     y = resample(y, x.ndim() - kSpatial + d, w.out[d + 2], "mean",
                  {w.p.kernel[d], w.p.stride[d], w.p.padding[d], counted});
@@ -189,7 +189,7 @@ template <int kSpatial> Results adaptive_mean(const Call& c) {
     for (int d = 0; d < kSpatial; ++d) dims.push_back(d - kSpatial);
     return mean(c.tensor(0), dims, true);
   }
-  Tensor y = through(rule::wide(c.cx, c.tensor(0)));
+  Tensor y = through(as_computed(c.tensor(0)));
   for (int d = 0; d < kSpatial; ++d) {
     const int dim = y.ndim() - kSpatial + d;
     y = resample(y, dim, bounded(size[d], 0, ""), "adaptive");

@@ -224,7 +224,9 @@ Tensor interpolated(const Call& c, const Asked& asked, const std::string& mode, 
                     "...,oK) format.");
   }
   const std::string along = m->along;
-  Tensor y = through(rule::wide(c.cx, x));
+  // The mean of areas is adaptive_avg_pool, whose second derivative is zeros; of the others there is none.
+  Tensor y = as_computed(x);
+  if (mode == "area") y = through(y);
   for (int d = 0; d < spatial; ++d) {
     const int64_t n = x.size(d + 2);
     const double grown = std::floor(static_cast<double>(n) * asked.scale);
@@ -238,7 +240,7 @@ Tensor interpolated(const Call& c, const Asked& asked, const std::string& mode, 
     double scale =
         asked.size.empty() && !recompute ? 1 / asked.scale : static_cast<double>(n) / static_cast<double>(size);
     if (corners) scale = size > 1 ? static_cast<double>(n - 1) / static_cast<double>(size - 1) : 0;
-    if (n == size && (scale == 1 || (corners && n == 1))) continue;
+    if (n == size && scale == 1 && d + 1 < spatial) continue;  // as it is
     y = resample(y, d + 2, size, along, corners ? std::vector<int64_t>{1} : std::vector<int64_t>{}, scale);
   }
   return cast(y, x.dtype());
