@@ -16,10 +16,10 @@ constexpr int64_t kColumns = 256;  // elements side by side
 constexpr int64_t kChunk = 2048;   // elements that stay in the first cache
 
 // The loops, for float and double; the clones of each are for different instruction sets.
-template <class T> [[gnu::always_inline]] inline double sum_all(const T* p, int64_t n) {
+template <class T> [[gnu::always_inline]] inline double sum_shifted(const T* p, double shift, int64_t n) {
   double s = 0;
 #pragma omp simd reduction(+ : s)
-  for (int64_t i = 0; i < n; ++i) s += static_cast<double>(p[i]);
+  for (int64_t i = 0; i < n; ++i) s += static_cast<double>(p[i]) - shift;
   return s;
 }
 template <class T>
@@ -28,6 +28,20 @@ template <class T>
 #pragma omp simd reduction(+ : s)
   for (int64_t i = 0; i < n; ++i) s += (static_cast<double>(a[i]) - ma) * (static_cast<double>(b[i]) - mb);
   return s;
+}
+/// In one pass, without a shift each: the sums of a, of b, of a * b and of b * b.
+struct Sums {
+  double a = 0, b = 0, ab = 0, bb = 0;
+};
+[[gnu::always_inline]] inline void add_sums_all(Sums& to, const float* a, double sa, const float* b, double sb,
+                                                int64_t n) {
+  double s = 0, t = 0, st = 0, tt = 0;
+#pragma omp simd reduction(+ : s, t, st, tt)
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = static_cast<double>(a[i]) - sa, y = static_cast<double>(b[i]) - sb;
+    s += x, t += y, st += x * y, tt += y * y;
+  }
+  to.a += s, to.b += t, to.ab += st, to.bb += tt;
 }
 template <class T> [[gnu::always_inline]] inline void mix_all(T* out, const T* const* t, int k, const T* f, int64_t n) {
   const T *a = t[0], *b = t[1], *c = t[2], f0 = f[0], f1 = f[1], f2 = f[2], f3 = f[3];
@@ -66,7 +80,7 @@ template <class T>
 }
 
 #define GW_FOR(T)                                                                                                 \
-  GW_CLONES double total(const T* p, int64_t n) { return sum_all(p, n); }                                         \
+  GW_CLONES double total(const T* p, double shift, int64_t n) { return sum_shifted(p, shift, n); }                \
   GW_CLONES double products(const T* a, double ma, const T* b, double mb, int64_t n) {                            \
     return sum_products(a, ma, b, mb, n);                                                                         \
   }                                                                                                               \
@@ -81,6 +95,9 @@ template <class T>
 GW_FOR(float)
 GW_FOR(double)
 #undef GW_FOR
+GW_CLONES void add_sums(Sums& to, const float* a, double sa, const float* b, double sb, int64_t n) {
+  add_sums_all(to, a, sa, b, sb, n);
+}
 
 /// [N, C, ...] as images of channels of `inner` elements.
 struct Planes {
@@ -103,7 +120,7 @@ struct Along {
   template <class T> void means(const T* const* t, int k, Moments& mean) const {
     for (int j = 0; j < k; ++j) {
       double sum = 0;
-      for (int64_t i = 0; i < s.images; ++i) sum += total(t[j] + at(i), s.inner);
+      for (int64_t i = 0; i < s.images; ++i) sum += total(t[j] + at(i), 0, s.inner);
       mean[j][0] = sum / static_cast<double>(s.each());
     }
   }
@@ -130,21 +147,28 @@ struct Along {
       // double has the digits for one pass over floats, without their first instead of their mean
       double shift[kTensors] = {}, sum[kTensors] = {}, product[ChannelParams::kPairs] = {};
       for (int j = 0; j < k; ++j) shift[j] = static_cast<double>(t[j][at(0)]);
-      for (int64_t i = 0; i < s.images; ++i) {
-        for (int64_t c = 0; c < s.inner; c += kChunk) {
-          const int64_t at_c = at(i) + c, length = std::min(kChunk, s.inner - c);
-          for (int j = 0; j < k; ++j) sum[j] += total(t[j] + at_c, length);
-          for (int p = 0; p < n; ++p) {
-            const int a = pairs[p][0], b = pairs[p][1];
-            product[p] += products(t[a] + at_c, shift[a], t[b] + at_c, shift[b], length);
+      if (k == 2 && std::all_of(pairs, pairs + n, [](const int(&p)[2]) { return p[0] != 0 || p[1] != 0; })) {
+        Sums two;
+        for (int64_t i = 0; i < s.images; ++i) add_sums(two, t[0] + at(i), shift[0], t[1] + at(i), shift[1], s.inner);
+        sum[0] = two.a, sum[1] = two.b;
+        for (int p = 0; p < n; ++p) product[p] = pairs[p][0] == pairs[p][1] ? two.bb : two.ab;
+      } else {
+        for (int64_t i = 0; i < s.images; ++i) {
+          for (int64_t c = 0; c < s.inner; c += kChunk) {
+            const int64_t at_c = at(i) + c, length = std::min(kChunk, s.inner - c);
+            for (int j = 0; j < k; ++j) sum[j] += total(t[j] + at_c, shift[j], length);
+            for (int p = 0; p < n; ++p) {
+              const int a = pairs[p][0], b = pairs[p][1];
+              product[p] += products(t[a] + at_c, shift[a], t[b] + at_c, shift[b], length);
+            }
           }
         }
       }
       const auto all = static_cast<double>(s.each());
-      for (int j = 0; j < k; ++j) mean[j][0] = sum[j] / all;
+      for (int j = 0; j < k; ++j) mean[j][0] = shift[j] + sum[j] / all;
       for (int p = 0; p < n; ++p) {
         const int a = pairs[p][0], b = pairs[p][1];
-        to[p][0] = product[p] / all - (mean[a][0] - shift[a]) * (mean[b][0] - shift[b]);
+        to[p][0] = product[p] / all - sum[a] / all * (sum[b] / all);
         if (a == b) to[p][0] = std::max(to[p][0], 0.0);
       }
     }
