@@ -292,12 +292,23 @@ void channel_moments(const Launch& l) {
 
 void channel_mix(const Launch& l) {
   const Planes s(l.out[0]);
+  const double* factors = doubles(l.in[0]);
   typed(l.out[0], [&]<class T>(T* out) {
     const Tensors<T> t(l, 1);
+    if (s.inner >= kShort) {  // in the order of memory
+#pragma omp parallel for schedule(static) if (s.each() * s.channels > kParallel)
+      for (int64_t i = 0; i < s.images * s.channels; ++i) {
+        const T* from[kTensors] = {};
+        T f[kTensors + 1] = {};
+        for (int j = 0; j <= t.count; ++j) f[j] = static_cast<T>(factors[j * s.channels + i % s.channels]);
+        for (int j = 0; j < t.count; ++j) from[j] = t.at[j] + i * s.inner;
+        mix(out + i * s.inner, from, t.count, f, s.inner);
+      }
+      return;
+    }
     each_part(s, [&](const auto& part) {
       double f[kTensors + 1][kColumns];
-      for (int j = 0; j <= t.count; ++j)
-        std::copy_n(doubles(l.in[0]) + j * s.channels + part.first, part.count(), f[j]);
+      for (int j = 0; j <= t.count; ++j) std::copy_n(factors + j * s.channels + part.first, part.count(), f[j]);
       part.mixed(out, t.at, t.count, f);
     });
   });
