@@ -240,7 +240,8 @@ Tensor interpolated(const Call& c, const Asked& asked, const std::string& mode, 
     double scale =
         asked.size.empty() && !recompute ? 1 / asked.scale : static_cast<double>(n) / static_cast<double>(size);
     if (corners) scale = size > 1 ? static_cast<double>(n - 1) / static_cast<double>(size - 1) : 0;
-    if (n == size && scale == 1 && d + 1 < spatial) continue;  // as it is
+    if (n == size && along == "linear") scale = 1;  // whatever the scale_factor, as PyTorch has it
+    if (n == size && scale == 1 && d + 1 < spatial) continue;
     y = resample(y, d + 2, size, along, corners ? std::vector<int64_t>{1} : std::vector<int64_t>{}, scale);
   }
   return cast(y, x.dtype());

@@ -224,6 +224,7 @@ TEST_CASE("Upsampling gives PyTorch's values, and says what is missing", "[E19][
   const double cubic[] = {0.68359375, 1.015625, 1.5625, 1.89453125};
   const Values by_cubes = values(interpolate(x, {}, 2.0, "bicubic"));
   for (size_t i = 0; i < 4; ++i) CHECK(std::abs(by_cubes[i] - cubic[i]) < 1e-15);
+  CHECK(values(interpolate(e.doubles({1, 1, 2}, {1, 2}), {}, 1.3, "linear")) == Values{1, 2});  // as many: a copy
   const auto said = [&](auto f) {
     try {
       f();
