@@ -110,9 +110,25 @@ struct ConvParams {
 };
 enum class ConvPass : uint8_t { forward, input, weight };
 
-/// max_pool: windows over up to three spatial dims of [N, C, i...]; what lies outside is never the largest.
+/// max_pool: windows over up to three spatial dims of [N, C, i...]; what lies outside is never the largest. Adaptive:
+/// output o of n reads the elements from floor(o i / n) up to ceil((o + 1) i / n), and the sizes here are not looked
+/// at.
 struct PoolParams {
   int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
+  bool adaptive = false;
+};
+
+/// resample: out [B, m, A], in [B, n, A], contiguous, float32 or float64; out[o] = the sum of weight * in[i] over
+/// start[m + o] elements i from start[o] on. The weight of i is weight[o], weight[i], or the next one of o's own, which
+/// begin at weight[start[2 m + o]]. Host memory.
+struct ResampleParams {
+  enum Kind : uint8_t { by_result, by_source, each } kind = each;
+  int64_t m = 0, starts = 0, weights = 0;  // elements of start and weight: 3 m, and as many as are used
+  const int64_t* start = nullptr;
+  const double* weight = nullptr;
+  int64_t at(int64_t o, int64_t first) const {
+    return kind == by_result ? o : kind == by_source ? first : start[2 * m + o];
+  }
 };
 
 /// optimize: one step of an optimiser, in place: p, and what it keeps beside it. engine/functors/optim.h has the
@@ -168,6 +184,11 @@ struct ChannelParams {
   X(conv_weight)   /* ConvParams; out = w; in = g, x */                                                                \
   X(max_pool)      /* PoolParams; out = values, int64 places in the plane (of equals the first; NaN is largest), both  \
                       [N, C, o...]; in [N, C, i...]; all contiguous; floats */                                         \
+  X(put_places)    /* out [..., n] = zeros with in[0] [..., m] added at the int64 places in[1] [..., m] of its row;    \
+                      contiguous, float32 or float64; throws index_out_of_range */                                     \
+  X(take_places)   /* out [..., m] = the elements of in[0] [..., n] at the int64 places in[1] of its row; contiguous,  \
+                      any dtype; throws index_out_of_range */                                                          \
+  X(resample)      /* ResampleParams */                                                                                \
   X(channel_moments) /* ChannelParams; out[0][t] = the means of up to three tensors, in[t]; out[1][p] = the mean of    \
                         (a - mean a) (b - mean b), for the tensors a and b of pair p */                                \
   X(channel_mix)     /* out = in[0][0] + in[0][1] * in[1] + ..., with up to three tensors and in[0] numbers */         \

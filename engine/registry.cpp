@@ -78,11 +78,11 @@ const Catalogue& all() {
   static const Catalogue c = [] {
     Catalogue c;
     for (std::span<const OpDef> family :
-         {kUnaryOps,  kCurvesOps,   kBinaryOps,  kTernaryOps, kCompareOps, kLogicOps,      kActivationOps,
-          kReduceOps, kScanOps,     kSortOps,    kShapeOps,   kStridedOps, kDiagonalOps,   kJoinOps,
-          kTileOps,   kIndexOps,    kSelectOps,  kMaskOps,    kLinalgOps,  kPadOps,        kConvOps,
-          kPoolOps,   kNnOps,       kChannelOps, kNormOps,    kLossOps,    kDistanceOps,   kCreateOps,
-          kRandomOps, kAutogradOps, kConvertOps, kOptimOps,   kGroupOps,   kCollectiveOps, kMessageOps}) {
+         {kUnaryOps,   kCurvesOps,  kBinaryOps, kTernaryOps,    kCompareOps,  kLogicOps,  kActivationOps, kReduceOps,
+          kScanOps,    kSortOps,    kShapeOps,  kStridedOps,    kDiagonalOps, kJoinOps,   kTileOps,       kIndexOps,
+          kSelectOps,  kMaskOps,    kLinalgOps, kPadOps,        kConvOps,     kPoolOps,   kUnpoolOps,     kResampleOps,
+          kNnOps,      kChannelOps, kNormOps,   kLossOps,       kDistanceOps, kCreateOps, kRandomOps,     kAutogradOps,
+          kConvertOps, kOptimOps,   kGroupOps,  kCollectiveOps, kMessageOps}) {
       for (const OpDef& def : family) {
         const Signature sig = parse_signature(def.sig);
         c.rows.push_back(make_row(def, sig));

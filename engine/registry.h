@@ -59,7 +59,8 @@ Results call(Context&, OpId, std::span<const Bound> args);
 
 extern const std::span<const OpDef> kUnaryOps, kCurvesOps, kBinaryOps, kTernaryOps, kCompareOps, kLogicOps,
     kActivationOps, kReduceOps, kScanOps, kSortOps, kShapeOps, kStridedOps, kDiagonalOps, kJoinOps, kTileOps, kIndexOps,
-    kSelectOps, kMaskOps, kLinalgOps, kPadOps, kConvOps, kPoolOps, kNnOps, kChannelOps, kNormOps, kLossOps,
-    kDistanceOps, kCreateOps, kRandomOps, kAutogradOps, kConvertOps, kOptimOps, kGroupOps, kCollectiveOps, kMessageOps;
+    kSelectOps, kMaskOps, kLinalgOps, kPadOps, kConvOps, kPoolOps, kUnpoolOps, kResampleOps, kNnOps, kChannelOps,
+    kNormOps, kLossOps, kDistanceOps, kCreateOps, kRandomOps, kAutogradOps, kConvertOps, kOptimOps, kGroupOps,
+    kCollectiveOps, kMessageOps;
 
 }  // namespace gradwire::engine

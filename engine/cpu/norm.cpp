@@ -13,13 +13,13 @@ namespace {
 constexpr int kTensors = 3;        // of one call
 constexpr int64_t kShort = 16;     // a channel whose runs are shorter is taken beside its neighbours
 constexpr int64_t kColumns = 256;  // elements side by side
-constexpr int64_t kChunk = 4096;   // elements that stay in the first cache
+constexpr int64_t kChunk = 2048;   // elements that stay in the first cache
 
 // The loops, for float and double; the clones of each are for different instruction sets.
-template <class T> [[gnu::always_inline]] inline double sum_all(const T* p, int64_t n) {
+template <class T> [[gnu::always_inline]] inline double sum_shifted(const T* p, double shift, int64_t n) {
   double s = 0;
 #pragma omp simd reduction(+ : s)
-  for (int64_t i = 0; i < n; ++i) s += static_cast<double>(p[i]);
+  for (int64_t i = 0; i < n; ++i) s += static_cast<double>(p[i]) - shift;
   return s;
 }
 template <class T>
@@ -28,6 +28,20 @@ template <class T>
 #pragma omp simd reduction(+ : s)
   for (int64_t i = 0; i < n; ++i) s += (static_cast<double>(a[i]) - ma) * (static_cast<double>(b[i]) - mb);
   return s;
+}
+/// In one pass, without a shift each: the sums of a, of b, of a * b and of b * b.
+struct Sums {
+  double a = 0, b = 0, ab = 0, bb = 0;
+};
+[[gnu::always_inline]] inline void add_sums_all(Sums& to, const float* a, double sa, const float* b, double sb,
+                                                int64_t n) {
+  double s = 0, t = 0, st = 0, tt = 0;
+#pragma omp simd reduction(+ : s, t, st, tt)
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = static_cast<double>(a[i]) - sa, y = static_cast<double>(b[i]) - sb;
+    s += x, t += y, st += x * y, tt += y * y;
+  }
+  to.a += s, to.b += t, to.ab += st, to.bb += tt;
 }
 template <class T> [[gnu::always_inline]] inline void mix_all(T* out, const T* const* t, int k, const T* f, int64_t n) {
   const T *a = t[0], *b = t[1], *c = t[2], f0 = f[0], f1 = f[1], f2 = f[2], f3 = f[3];
@@ -66,7 +80,7 @@ template <class T>
 }
 
 #define GW_FOR(T)                                                                                                 \
-  GW_CLONES double total(const T* p, int64_t n) { return sum_all(p, n); }                                         \
+  GW_CLONES double total(const T* p, double shift, int64_t n) { return sum_shifted(p, shift, n); }                \
   GW_CLONES double products(const T* a, double ma, const T* b, double mb, int64_t n) {                            \
     return sum_products(a, ma, b, mb, n);                                                                         \
   }                                                                                                               \
@@ -81,6 +95,9 @@ template <class T>
 GW_FOR(float)
 GW_FOR(double)
 #undef GW_FOR
+GW_CLONES void add_sums(Sums& to, const float* a, double sa, const float* b, double sb, int64_t n) {
+  add_sums_all(to, a, sa, b, sb, n);
+}
 
 /// [N, C, ...] as images of channels of `inner` elements.
 struct Planes {
@@ -103,7 +120,7 @@ struct Along {
   template <class T> void means(const T* const* t, int k, Moments& mean) const {
     for (int j = 0; j < k; ++j) {
       double sum = 0;
-      for (int64_t i = 0; i < s.images; ++i) sum += total(t[j] + at(i), s.inner);
+      for (int64_t i = 0; i < s.images; ++i) sum += total(t[j] + at(i), 0, s.inner);
       mean[j][0] = sum / static_cast<double>(s.each());
     }
   }
@@ -120,6 +137,41 @@ struct Along {
       }
     }
     for (int p = 0; p < n; ++p) to[p][0] /= static_cast<double>(s.each());
+  }
+  template <class T>
+  void moments(const T* const* t, int k, const int (*pairs)[2], int n, Moments& mean, double (*to)[kColumns]) const {
+    if constexpr (std::is_same_v<T, double>) {
+      means(t, k, mean);
+      covariances(t, mean, pairs, n, to);
+    } else {
+      // double has the digits for one pass over floats, without their first instead of their mean
+      double shift[kTensors] = {}, sum[kTensors] = {}, product[ChannelParams::kPairs] = {};
+      for (int j = 0; j < k; ++j) shift[j] = static_cast<double>(t[j][at(0)]);
+      if (k == 2 && std::all_of(pairs, pairs + n, [](const int(&p)[2]) { return p[0] != 0 || p[1] != 0; })) {
+        Sums two;
+        for (int64_t i = 0; i < s.images; ++i) add_sums(two, t[0] + at(i), shift[0], t[1] + at(i), shift[1], s.inner);
+        sum[0] = two.a, sum[1] = two.b;
+        for (int p = 0; p < n; ++p) product[p] = pairs[p][0] == pairs[p][1] ? two.bb : two.ab;
+      } else {
+        for (int64_t i = 0; i < s.images; ++i) {
+          for (int64_t c = 0; c < s.inner; c += kChunk) {
+            const int64_t at_c = at(i) + c, length = std::min(kChunk, s.inner - c);
+            for (int j = 0; j < k; ++j) sum[j] += total(t[j] + at_c, shift[j], length);
+            for (int p = 0; p < n; ++p) {
+              const int a = pairs[p][0], b = pairs[p][1];
+              product[p] += products(t[a] + at_c, shift[a], t[b] + at_c, shift[b], length);
+            }
+          }
+        }
+      }
+      const auto all = static_cast<double>(s.each());
+      for (int j = 0; j < k; ++j) mean[j][0] = shift[j] + sum[j] / all;
+      for (int p = 0; p < n; ++p) {
+        const int a = pairs[p][0], b = pairs[p][1];
+        to[p][0] = product[p] / all - sum[a] / all * (sum[b] / all);
+        if (a == b) to[p][0] = std::max(to[p][0], 0.0);
+      }
+    }
   }
   template <class T> void mixed(T* out, const T* const* t, int k, const double (*factors)[kColumns]) const {
     T f[kTensors + 1] = {};
@@ -168,6 +220,11 @@ struct Across {
       fold(sums, to[p]);
     }
   }
+  template <class T>
+  void moments(const T* const* t, int k, const int (*pairs)[2], int n, Moments& mean, double (*to)[kColumns]) const {
+    means(t, k, mean);
+    covariances(t, mean, pairs, n, to);
+  }
   template <class T> void mixed(T* out, const T* const* t, int k, const double (*factors)[kColumns]) const {
     T f[kTensors + 1][kColumns];
     for (int j = 0; j <= k; ++j) spread(factors[j], f[j]);
@@ -210,7 +267,7 @@ template <class T> struct Tensors {
   const T* at[kTensors] = {};
   int count = 0;
   Tensors(const Launch& l, size_t first) {
-    for (size_t i = first; i < l.in.size(); ++i) at[count++] = static_cast<const T*>(l.in[i].data);
+    for (size_t i = first; i < l.in.size() && count < kTensors; ++i) at[count++] = static_cast<const T*>(l.in[i].data);
   }
 };
 
@@ -224,8 +281,7 @@ void channel_moments(const Launch& l) {
     each_part(s, [&](const auto& part) {
       Moments mean;
       double cov[ChannelParams::kPairs][kColumns];
-      part.means(t.at, t.count, mean);
-      part.covariances(t.at, mean, p.pairs, p.count, cov);
+      part.moments(t.at, t.count, p.pairs, p.count, mean, cov);
       for (int j = 0; j < t.count; ++j)
         std::copy_n(mean[j], part.count(), doubles(l.out[0]) + j * s.channels + part.first);
       for (int j = 0; j < p.count; ++j)
@@ -236,12 +292,23 @@ void channel_moments(const Launch& l) {
 
 void channel_mix(const Launch& l) {
   const Planes s(l.out[0]);
+  const double* factors = doubles(l.in[0]);
   typed(l.out[0], [&]<class T>(T* out) {
     const Tensors<T> t(l, 1);
+    if (s.inner >= kShort) {  // in the order of memory
+#pragma omp parallel for schedule(static) if (s.each() * s.channels > kParallel)
+      for (int64_t i = 0; i < s.images * s.channels; ++i) {
+        const T* from[kTensors] = {};
+        T f[kTensors + 1] = {};
+        for (int j = 0; j <= t.count; ++j) f[j] = static_cast<T>(factors[j * s.channels + i % s.channels]);
+        for (int j = 0; j < t.count; ++j) from[j] = t.at[j] + i * s.inner;
+        mix(out + i * s.inner, from, t.count, f, s.inner);
+      }
+      return;
+    }
     each_part(s, [&](const auto& part) {
       double f[kTensors + 1][kColumns];
-      for (int j = 0; j <= t.count; ++j)
-        std::copy_n(doubles(l.in[0]) + j * s.channels + part.first, part.count(), f[j]);
+      for (int j = 0; j <= t.count; ++j) std::copy_n(factors + j * s.channels + part.first, part.count(), f[j]);
       part.mixed(out, t.at, t.count, f);
     });
   });
@@ -255,8 +322,7 @@ void channel_norm(const Launch& l) {
     each_part(s, [&](const auto& part) {
       Moments mean;
       double var[1][kColumns], f[2][kColumns];
-      part.means(x, 1, mean);
-      part.covariances(x, mean, kOfFirst, 1, var);
+      part.moments(x, 1, kOfFirst, 1, mean, var);
       for (int64_t c = 0; c < part.count(); ++c) {
         const int64_t channel = part.first + c;
         f[1][c] = weight[channel] / std::sqrt(var[0][c] + eps);
@@ -277,8 +343,7 @@ void channel_norm_backward(const Launch& l) {
     each_part(s, [&](const auto& part) {
       Moments mean;
       double cov[2][kColumns], f[3][kColumns];
-      part.means(t, 2, mean);
-      part.covariances(t, mean, kOfSecond, 2, cov);
+      part.moments(t, 2, kOfSecond, 2, mean, cov);
       for (int64_t c = 0; c < part.count(); ++c) {
         const int64_t channel = part.first + c;
         const double r = 1 / std::sqrt(cov[0][c] + eps), along = cov[1][c] * r;  // the mean of grad * normalised x

@@ -2,7 +2,9 @@
 
 #if GRADWIRE_BLAS
 
+#ifdef _OPENMP
 #include <omp.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -30,6 +32,15 @@ dnnl::engine& device() {
   return e;
 }
 
+/// Threads of a team; a primitive is made for a number of them.
+int team() {
+#ifdef _OPENMP
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
 /// All that decides how a convolution is computed: the pass, the threads of a team, the sizes and the windows.
 struct Key {
   std::array<int64_t, 28> words = {};
@@ -50,7 +61,7 @@ struct Roles {
 Key key_of(ConvPass pass, const Roles& r, const ConvParams& p) {
   Key k;
   size_t i = 0;
-  for (const int64_t n : {static_cast<int64_t>(pass), int64_t{omp_get_max_threads()}, int64_t{r.x.ndim}, p.groups})
+  for (const int64_t n : {static_cast<int64_t>(pass), int64_t{team()}, int64_t{r.x.ndim}, p.groups})
     k.words[i++] = n;
   for (int d = 0; d < r.x.ndim; ++d) k.words[i++] = r.x.shape[d], k.words[i++] = r.w.shape[d];
   for (int d = 0; d < r.x.ndim - 2; ++d) {

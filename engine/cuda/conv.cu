@@ -1,3 +1,4 @@
+#include "engine/cuda/cudnn.h"
 #include "engine/cuda/device.h"
 
 namespace gradwire::engine::cuda {
@@ -132,11 +133,15 @@ template <class F, class D> void run(const Launch& l, const Sizes& s, F of_float
 int64_t conv_scratch(ConvPass, const Launch&) { return 0; }
 
 void conv_forward(const Launch& l) {
-  run(l, Sizes(l.in[0], l.in[1], l.out[0], params(l)), forward<float>, forward<double>);
+  if (!run_cudnn(ConvPass::forward, l))
+    run(l, Sizes(l.in[0], l.in[1], l.out[0], params(l)), forward<float>, forward<double>);
 }
-void conv_input(const Launch& l) { run(l, Sizes(l.out[0], l.in[1], l.in[0], params(l)), input<float>, input<double>); }
+void conv_input(const Launch& l) {
+  if (!run_cudnn(ConvPass::input, l)) run(l, Sizes(l.out[0], l.in[1], l.in[0], params(l)), input<float>, input<double>);
+}
 void conv_weight(const Launch& l) {
-  run(l, Sizes(l.in[1], l.out[0], l.in[0], params(l)), weight<float>, weight<double>);
+  if (!run_cudnn(ConvPass::weight, l))
+    run(l, Sizes(l.in[1], l.out[0], l.in[0], params(l)), weight<float>, weight<double>);
 }
 
 }  // namespace gradwire::engine::cuda

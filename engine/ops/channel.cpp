@@ -110,11 +110,11 @@ double each(std::span<const int64_t> shape) {  // elements of a channel
   for (size_t d = 0; d < shape.size(); ++d) n *= d == 1 ? 1.0 : static_cast<double>(shape[d]);
   return n;
 }
-/// constant + factors[0] * tensors[0] + ...
-Tensor mixed(Tensor constant, std::vector<Tensor> factors, const std::vector<Tensor>& tensors) {
-  factors.insert(factors.begin(), std::move(constant));
+/// constant + factors[0] * tensors[0] + ...; no constant is 0.
+Tensor mixed(const Tensor& constant, const std::vector<Tensor>& factors, const std::vector<Tensor>& tensors) {
   const size_t n = tensors.size();
-  return channel_mix(lines(factors), tensors[0], n > 1 ? tensors[1] : Tensor(), n > 2 ? tensors[2] : Tensor());
+  return channel_mix(lines(factors), tensors[0], n > 1 ? tensors[1] : Tensor(), n > 2 ? tensors[2] : Tensor(),
+                     constant);
 }
 
 Grads moments_vjp(const Vjp& g) {
@@ -123,32 +123,30 @@ Grads moments_vjp(const Vjp& g) {
   const double n = each(g.shape(0));
   const int64_t channels = g.shape(0)[1];
   const std::span<const int64_t> pairs = g.ints(3);
-  for (int i = 0, place = 0; i < 3; ++i) {
-    if (i > 0 && !g.has_in(i)) continue;
-    const int self = place++;
+  std::vector<int> given;  // the parameters, as pairs count them
+  for (int i = 0; i < 3; ++i) {
+    if (i == 0 || g.has_in(i)) given.push_back(i);
+  }
+  for (size_t self = 0; self < given.size(); ++self) {
+    const int i = given[self];
     if (!g.needs(i)) continue;
-    Tensor constant = g.has(0) ? line(g.dout(0), self) : zeros(g.cx, channels);
+    Tensor constant = g.has(0) ? line(g.dout(0), static_cast<int64_t>(self)) : zeros(g.cx, channels);
     std::vector<Tensor> factors, tensors;
     for (size_t p = 0; g.has(1) && p < pairs.size(); p += 2) {
       for (int side = 0; side < 2; ++side) {  // a pair of a tensor with itself counts twice
-        if (pairs[p + side] != self) continue;
+        if (pairs[p + side] != static_cast<int64_t>(self)) continue;
         const int64_t other = pairs[p + 1 - side];
         const Tensor f = line(g.dout(1), static_cast<int64_t>(p / 2));
         constant = constant - f * line(mean, other);
-        int parameter = 0;
-        for (int64_t k = 0; parameter < 3; ++parameter) {
-          if ((parameter == 0 || g.has_in(parameter)) && k++ == other) break;
-        }
-        factors.push_back(f / n), tensors.push_back(g.in(parameter));
+        factors.push_back(f / n), tensors.push_back(g.in(given[static_cast<size_t>(other)]));
       }
     }
     if (tensors.empty()) factors.push_back(zeros(g.cx, channels)), tensors.push_back(g.in(i));
-    d.at[i] = constant / n;
     Tensor sum;
     for (size_t k = 0; k < tensors.size(); k += 3) {
       const size_t end = std::min(tensors.size(), k + 3);
       const Tensor some =
-          mixed(k == 0 ? d.at[i] : zeros(g.cx, channels),
+          mixed(k == 0 ? constant / n : Tensor(),
                 {factors.begin() + static_cast<int64_t>(k), factors.begin() + static_cast<int64_t>(end)},
                 {tensors.begin() + static_cast<int64_t>(k), tensors.begin() + static_cast<int64_t>(end)});
       sum = sum ? sum + some : some;
@@ -160,15 +158,20 @@ Grads moments_vjp(const Vjp& g) {
 
 Results mix(const Call& c) {
   const Operands t(c, 1, 3);
-  const Shape want{static_cast<int64_t>(t.count) + 1, t.channels};
+  const auto count = static_cast<int64_t>(t.count);
+  const Shape want{count, t.channels}, all{count + 1, t.channels};
   const Tensor& f = c.tensor(0);
   check_floating(f.dtype(), "channel_mix");
   if (!std::ranges::equal(f.shape(), std::span<const int64_t>(want))) {
     throw Error(Code::shape_mismatch,
                 "channel_mix: expected factors of shape " + to_string(want) + ", but got " + to_string(f.shape()));
   }
-  const Tensor out = c.cx.empty(c.tensor(1).shape(), t.at[0].dtype()), factors = c.cx.contiguous(f, kNumbers);
+  const Tensor out = c.cx.empty(c.tensor(1).shape(), t.at[0].dtype()), constant = numbers(c, 4, t.channels, 0);
   if (out.numel() > 0) {
+    const Tensor factors = c.cx.empty(all, kNumbers);  // the constant is the first
+    const Shape line{1, t.channels}, strides = contiguous_strides(line);
+    c.cx.copy(c.cx.alias(factors, line, strides, 0), c.cx.alias(constant, line, strides, constant->offset));
+    c.cx.copy(c.cx.alias(factors, want, contiguous_strides(want), t.channels), f);
     if (t.count == 1)
       launch(c.cx, GW_KERNEL(channel_mix), {out.view()}, {factors.view(), t.at[0].view()});
     else if (t.count == 2)
@@ -183,16 +186,14 @@ Results mix(const Call& c) {
 Grads mix_vjp(const Vjp& g) {
   Grads d;
   const double n = each(g.shape(1));
-  const int64_t channels = g.shape(1)[1];
   std::vector<Tensor> tensors;
-  int place = 1;
+  int place = 0;
   for (int i = 1; i < 4; ++i) {
     if (i > 1 && !g.has_in(i)) continue;
     if (g.needs(0)) tensors.push_back(g.in(i));
-    if (g.needs(i)) d.at[i] = mixed(zeros(g.cx, channels), {line(g.in(0), place)}, {g.dout()});
+    if (g.needs(i)) d.at[i] = mixed({}, {line(g.in(0), place)}, {g.dout()});
     ++place;
   }
-  if (!g.needs(0)) return d;
   std::vector<Tensor> sums;
   for (size_t k = 0; k < tensors.size(); k += 2) {  // beside the gradient there is room for two
     const bool two = k + 1 < tensors.size();
@@ -200,10 +201,11 @@ Grads mix_vjp(const Vjp& g) {
     const auto [mean, cov] = channel_moments(g.dout(), tensors[k], two ? tensors[k + 1] : Tensor(),
                                              Ints(std::span<const int64_t>(kTwo, two ? 4 : 2)));
     const Tensor own = line(mean, 0);
-    if (k == 0) sums.push_back(own);
+    if (k == 0 && g.needs(4)) d.at[4] = own * n;
     for (int64_t i = 0; i < 1 + two; ++i) sums.push_back(line(cov, i) + own * line(mean, i + 1));
   }
-  d.at[0] = lines(sums) * n;
+  if (g.needs(0)) d.at[0] = lines(sums) * n;
+  if (g.needs(4) && !g.needs(0)) d.at[4] = line(channel_moments(g.dout())[0], 0) * n;
   return d;
 }
 
@@ -294,15 +296,16 @@ constexpr OpDef kRows[] = {
                     "f(2, 3, 2, 2)"},
     },
     {
-        .sig = "channel_mix(Tensor factors, Tensor a, Tensor? b=None, Tensor? c=None) -> Tensor",
-        .doc = "factors[0] + factors[1] * a + factors[2] * b + factors[3] * c, with one factor for each channel of up "
-               "to three tensors [N, C, ...] of one shape.",
+        .sig = "channel_mix(Tensor factors, Tensor a, Tensor? b=None, Tensor? c=None, Tensor? constant=None) -> Tensor",
+        .doc =
+            "constant + factors[0] * a + factors[1] * b + factors[2] * c, with one number [C] for each channel of up "
+            "to three tensors [N, C, ...] of one shape.",
         .compute = mix,
         .saves = {in(0), in(1), in(2), in(3)},
         .vjp = mix_vjp,
-        .examples = {{"[[1., 2.], [10., 0.]]; [[1., 1.], [3., 3.]]", "[[11., 2.], [31., 2.]]"}},
-        .samples = {"f(4, 2); f(2, 2, 3); f(2, 2, 3); f(2, 2, 3)", "f(3, 2); f(3, 2); c=f(3, 2)",
-                    "f(2, 3); f(2, 3, 2)"},
+        .examples = {{"[[10., 0.]]; [[1., 1.], [3., 3.]]; constant=[1., 2.]", "[[11., 2.], [31., 2.]]"}},
+        .samples = {"f(3, 2); f(2, 2, 3); f(2, 2, 3); f(2, 2, 3); f(2)", "f(2, 2); f(3, 2); c=f(3, 2)",
+                    "f(1, 3); f(2, 3, 2); constant=f(3)"},
     },
     {
         .sig = "channel_norm(Tensor input, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> (Tensor output, "

@@ -200,6 +200,30 @@ template <int kSpatial> Results convolve(const Call& c) {
   return l.finish(conv_forward(l.x, l.w, Ints(c.ints(3)), Ints(c.ints(4)), Ints(c.ints(5)), c.integer(6)));
 }
 
+// conv(…, padding='same' or 'valid', …): as many zeros on both sides as keep the size, or none.
+template <int kSpatial> Results convolve_named(const Call& c) {
+  const Layer l(c, kSpatial, false);
+  const std::string mode(c.text(4));
+  if (mode != "same" && mode != "valid") {
+    throw Error(Code::bad_argument, "Invalid padding string: '" + mode.substr(0, 64) + "'");
+  }
+  std::vector<int64_t> padding(kSpatial, 0), more;
+  Tensor x = l.x;
+  if (mode == "same") {
+    const ConvParams p = params_of(kSpatial, c.ints(3), padding, c.ints(5), c.integer(6));
+    bool odd = false;
+    for (int d = kSpatial; d-- > 0;) {
+      if (p.stride[d] != 1) throw Error(Code::bad_argument, "padding='same' is not supported for strided convolutions");
+      const int64_t all = p.dilation[d] * (l.w.size(d + 2) - 1);
+      padding[static_cast<size_t>(d)] = std::max<int64_t>(all / 2, 0);
+      more.push_back(0), more.push_back(all > 0 ? all % 2 : 0);  // one more zero behind
+      odd = odd || more.back() > 0;
+    }
+    if (odd) x = constant_pad_nd(x, more);
+  }
+  return l.finish(conv_forward(x, l.w, Ints(c.ints(3)), padding, Ints(c.ints(5)), c.integer(6)));
+}
+
 // conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation): the gradient of a convolution
 // that has `input` as its result.
 template <int kSpatial> Results transposed(const Call& c) {
@@ -332,6 +356,16 @@ constexpr OpDef kRows[] = {
         .samples = {"f(2, 2, 5); f(3, 2, 2); f(3); 2; 1", "f(4, 5); f(2, 2, 3); groups=2"},
     },
     {
+        .sig = "conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', "
+               "int[1] dilation=1, int groups=1) -> Tensor",
+        .doc =
+            "With padding 'same' the result has the input's sizes, by zeros on both sides (of an odd number the last "
+            "behind); the stride is 1. 'valid' is no padding.",
+        .compose = convolve_named<1>,
+        .examples = {{"[[[1., 2., 3.]]]; [[[1., 10.]]]; padding='same'", "[[[21., 32., 3.]]]"}},
+        .samples = {"f(2, 2, 5); f(3, 2, 2); f(3); padding='same'", "f(4, 5); f(2, 2, 3); None; 2; 'valid'; 1; 2"},
+    },
+    {
         .sig = "conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] "
                "dilation=1, int groups=1) -> Tensor",
         .doc = "The convolution of input [N, C, H, W] or [C, H, W] with weight [O, C / groups, KH, KW], plus bias [O].",
@@ -341,6 +375,16 @@ constexpr OpDef kRows[] = {
         .samples = {"f(2, 2, 4, 3); f(3, 2, 2, 2); f(3); 1; 1", "f(2, 3, 3); f(2, 2, 2, 2); stride=(2, 1)"},
     },
     {
+        .sig = "conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', "
+               "int[2] dilation=1, int groups=1) -> Tensor",
+        .doc =
+            "With padding 'same' the result has the input's sizes, by zeros on both sides (of an odd number the last "
+            "behind); the stride is 1. 'valid' is no padding.",
+        .compose = convolve_named<2>,
+        .examples = {{"[[[[1., 2.]]]]; [[[[1., 10.]]]]; padding='same'", "[[[[21., 2.]]]]"}},
+        .samples = {"f(2, 2, 4, 3); f(3, 2, 2, 3); f(3); padding='same'", "f(2, 3, 3); f(2, 2, 2, 2); padding='valid'"},
+    },
+    {
         .sig = "conv3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] "
                "dilation=1, int groups=1) -> Tensor",
         .doc = "The convolution of input [N, C, D, H, W] or [C, D, H, W] with weight [O, C / groups, KD, KH, KW], plus "
@@ -348,6 +392,16 @@ constexpr OpDef kRows[] = {
         .compose = convolve<3>,
         .examples = {{"[[[[[1., 2.]]]]]; [[[[[3.]]]]]", "[[[[[3., 6.]]]]]"}},
         .samples = {"f(1, 2, 2, 3, 3); f(2, 2, 2, 2, 2); f(2)"},
+    },
+    {
+        .sig = "conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, str padding='valid', "
+               "int[3] dilation=1, int groups=1) -> Tensor",
+        .doc =
+            "With padding 'same' the result has the input's sizes, by zeros on both sides (of an odd number the last "
+            "behind); the stride is 1. 'valid' is no padding.",
+        .compose = convolve_named<3>,
+        .examples = {{"[[[[[1., 2.]]]]]; [[[[[3.]]]]]; padding='same'", "[[[[[3., 6.]]]]]"}},
+        .samples = {"f(1, 2, 2, 3, 3); f(2, 2, 2, 1, 3); f(2); padding='same'"},
     },
     {
         .sig = "conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, "

@@ -37,7 +37,7 @@ Tensor by_running(const Tensor& x, const Tensor& mean, const Tensor& var, const 
   if (weight) factor = factor * reshape(cast(weight, kNumbers), {-1});
   Tensor constant = -(reshape(cast(mean, kNumbers), {-1}) * factor);
   if (bias) constant = constant + reshape(cast(bias, kNumbers), {-1});
-  return channel_mix(stack({constant, factor}, 0), x);
+  return channel_mix(unsqueeze(factor, 0), x, {}, {}, constant);
 }
 
 Tensor flat(const Tensor& t) { return t ? reshape(t, {-1}) : t; }
@@ -96,10 +96,9 @@ Results layer(const Call& c) {
     }
   }
   if (all < n || !std::ranges::equal(x.shape().last(n), shape)) {
-    std::string sizes = "*";
-    for (const int64_t d : shape) sizes += ", " + std::to_string(d);
-    throw Error(Code::shape_mismatch, "Given normalized_shape=" + to_string(shape) + ", expected input with shape [" +
-                                          sizes + "], but got input of size" + to_string(x.shape()));
+    throw Error(Code::shape_mismatch, "Given normalized_shape=" + to_string(shape) +
+                                          ", expected input with shape [*, " + to_string(shape).substr(1) +
+                                          ", but got input of size" + to_string(x.shape()));
   }
   // Each row is a channel of one image.
   int64_t rows = 1;
@@ -119,10 +118,8 @@ Tensor grouped(const Tensor& x, int64_t groups, const Tensor& weight, const Tens
   const Tensor y = reshape(channel_norm(reshape(w, {1, all, rest}), {}, {}, eps)[0], Ints(x.shape()));
   if (!weight && !bias) return cast(y, x.dtype());
   const int64_t channels[] = {x.size(1)};
-  const auto or_else = [&](const Tensor& t, double v) {
-    return t ? cast(flat(t), kNumbers) : x.maker().full(channels, v, kNumbers);
-  };
-  return cast(channel_mix(stack({or_else(bias, 0), or_else(weight, 1)}, 0), y), x.dtype());
+  const Tensor factor = weight ? cast(flat(weight), kNumbers) : x.maker().full(channels, 1, kNumbers);
+  return cast(channel_mix(unsqueeze(factor, 0), y, {}, {}, flat(bias)), x.dtype());
 }
 
 Results group(const Call& c) {

@@ -5,9 +5,9 @@
 #include "engine/apply.h"
 #include "engine/draws.h"
 #include "engine/kernels.h"
-#include "engine/ops/resample.h"
 #include "engine/ops/window.h"
 #include "engine/registry.h"
+#include "engine/rules.h"
 #include "engine/shape.h"
 #include "schema/ops.h"
 
@@ -109,11 +109,9 @@ Tensor planes(const Tensor& t, int n) {
 
 template <int kSpatial> Grads largest_vjp(const Vjp& g) {
   const Tensor at = planes(g.out(1), kSpatial), d = planes(g.dout(), kSpatial);
-  Shape flat(g.shape(0).first(g.shape(0).size() - kSpatial));
   int64_t plane = 1;
   for (const int64_t n : g.shape(0).last(kSpatial)) plane *= n;
-  flat.push_back(plane);
-  return {{constant_of(reshape(scatter_add(g.cx.full(flat, 0, d.dtype()), -1, at, d), Ints(g.shape(0))), g.in(0))}};
+  return {{constant_of(reshape(put_places(d, at, plane), Ints(g.shape(0))), g.in(0))}};
 }
 
 // max_pool2d(…): the values, and with return_indices the places too.
@@ -141,17 +139,14 @@ template <int kSpatial> Results mean_of(const Call& c) {
       divisor = static_cast<double>(c.integer(6));
     }
   }
-  Tensor y = through(x);
+  // Sums where the divisor is given, else means with or without the borders.
+  const int64_t counted = divisor != 0 ? 2 : with_pad ? 1 : 0;
+  Tensor y = through(as_computed(x));
   for (int d = 0; d < kSpatial; ++d) {
-    const int64_t n = w.x[d + 2], pad = w.p.padding[d];
-    y = resample(c.cx, y, x.ndim() - kSpatial + d, w.out[d + 2], [&](int64_t o, std::vector<double>& weight) {
-      const int64_t start = o * w.p.stride[d] - pad, end = std::min(start + w.p.kernel[d], n + pad);
-      const int64_t from = std::max<int64_t>(start, 0), to = std::min(end, n);
-      const int64_t count = divisor != 0 ? 1 : with_pad ? end - start : to - from;
-      for (int64_t i = from; i < to; ++i) weight[static_cast<size_t>(i)] = 1.0 / static_cast<double>(count);
-    });
+    y = resample(y, x.ndim() - kSpatial + d, w.out[d + 2], "mean",
+                 {w.p.kernel[d], w.p.stride[d], w.p.padding[d], counted});
   }
-  return divisor != 0 ? y / divisor : y;
+  return cast(divisor != 0 ? y / divisor : y, x.dtype());
 }
 
 // Sizes of an adaptive pool's result: None keeps the input's.
@@ -186,9 +181,6 @@ template <int kSpatial> Shape adaptive_size(const Call& c) {
   return size;
 }
 
-int64_t window_start(int64_t o, int64_t out, int64_t in) { return o * in / out; }
-int64_t window_end(int64_t o, int64_t out, int64_t in) { return ((o + 1) * in + out - 1) / out; }
-
 template <int kSpatial> Results adaptive_mean(const Call& c) {
   check_floating(c.tensor(0).dtype(), c.row.name().c_str());
   const Shape size = adaptive_size<kSpatial>(c);
@@ -197,16 +189,44 @@ template <int kSpatial> Results adaptive_mean(const Call& c) {
     for (int d = 0; d < kSpatial; ++d) dims.push_back(d - kSpatial);
     return mean(c.tensor(0), dims, true);
   }
-  Tensor y = through(c.tensor(0));
+  Tensor y = through(as_computed(c.tensor(0)));
   for (int d = 0; d < kSpatial; ++d) {
     const int dim = y.ndim() - kSpatial + d;
-    const int64_t n = y.size(dim), out = bounded(size[d], 0, "");
-    y = resample(c.cx, y, dim, out, [&](int64_t o, std::vector<double>& weight) {
-      const int64_t from = window_start(o, out, n), to = window_end(o, out, n);
-      for (int64_t i = from; i < to; ++i) weight[static_cast<size_t>(i)] = 1.0 / static_cast<double>(to - from);
-    });
+    y = resample(y, dim, bounded(size[d], 0, ""), "adaptive");
   }
-  return y;
+  return cast(y, c.tensor(0).dtype());
+}
+
+template <int kSpatial> Results adaptive_largest(const Call& c) {
+  const Tensor& x = c.tensor(0);
+  check_floating(x.dtype(), c.row.name().c_str());
+  const Shape size = adaptive_size<kSpatial>(c);
+  Shape shape(x.shape().first(x.shape().size() - kSpatial));
+  for (const int64_t n : size) shape.push_back(n);
+  const Tensor y = c.cx.empty(shape, x.dtype()), places = c.cx.empty(shape, DType::int64);
+  if (y.numel() > 0) {
+    const bool batched = x.ndim() == kSpatial + 2;
+    const auto with_batch = [&](const Tensor& t) {
+      Shape s(t.shape());
+      if (!batched) s.insert(0, 1);
+      return c.cx.alias(t, s, contiguous_strides(s), t->offset);
+    };
+    PoolParams p;
+    p.adaptive = true;
+    const Tensor from = with_batch(c.cx.contiguous(x)), to = with_batch(y), at = with_batch(places);
+    launch(c.cx, GW_KERNEL(max_pool), {to.view(), at.view()}, {from.view()}, &p);
+  }
+  return {y, places};
+}
+
+template <int kSpatial> Results adaptive_layer(const Call& c) {
+  const Ints size(c.ints(1));
+  std::array<Tensor, 2> r;
+  if constexpr (kSpatial == 1) r = adaptive_max_pool1d_with_indices(c.tensor(0), size);
+  if constexpr (kSpatial == 2) r = adaptive_max_pool2d_with_indices(c.tensor(0), size);
+  if constexpr (kSpatial == 3) r = adaptive_max_pool3d_with_indices(c.tensor(0), size);
+  if (c.row.params > 2 && c.flag(2)) return {r[0], r[1]};
+  return r[0];
 }
 
 constexpr OpDef kRows[] = {
@@ -339,6 +359,82 @@ constexpr OpDef kRows[] = {
         .compose = adaptive_mean<3>,
         .examples = {{"[[[[[1., 3.], [2., 5.]], [[7., 0.], [1., 4.]]]]]; 1", "[[[[[2.875]]]]]"}},
         .samples = {"f(1, 2, 4, 3, 2); (3, 2, 1)"},
+    },
+    {
+        .sig = "adaptive_max_pool1d_with_indices(Tensor self, int[1] output_size) -> (Tensor output, Tensor indices)",
+        .doc = "The largest of windows that share self [N, C, L] or [C, L] out among output_size places, and its "
+               "place in the plane; of equals the first, and NaN is the largest.",
+        .compute = adaptive_largest<1>,
+        .saves = {in(0), out(1)},
+        .vjp = largest_vjp<1>,
+        .examples = {{"[[[1., 3., 2., 5.]]]; 2", "[[[3., 5.]]]; [[[1, 3]]]"}},
+        .samples = {"f(2, 2, 5); 3", "f(2, 4); 2"},
+    },
+    {
+        .sig = "adaptive_max_pool1d(Tensor input, int[1] output_size) -> Tensor",
+        .doc = "adaptive_max_pool1d_with_indices without the places.",
+        .compose = adaptive_layer<1>,
+        .examples = {{"[[[1., 3., 2., 5.]]]; 2", "[[[3., 5.]]]"}},
+        .samples = {"f(2, 2, 5); 3", "f(2, 4); 2"},
+    },
+    {
+        .sig = "adaptive_max_pool1d.indices(Tensor input, int[1] output_size, bool return_indices=False) -> (Tensor "
+               "output, Tensor? indices)",
+        .doc = "With return_indices the places too.",
+        .compose = adaptive_layer<1>,
+        .examples = {{"[[[1., 3., 2., 5.]]]; 2; True", "[[[3., 5.]]]; [[[1, 3]]]"}},
+        .samples = {"f(2, 2, 5); 3; True"},
+    },
+    {
+        .sig = "adaptive_max_pool2d_with_indices(Tensor self, int[2] output_size) -> (Tensor output, Tensor indices)",
+        .doc = "The largest of windows that share self [N, C, H, W] or [C, H, W] out among output_size places, and its "
+               "place in the plane; of equals the first, and NaN is the largest.",
+        .compute = adaptive_largest<2>,
+        .saves = {in(0), out(1)},
+        .vjp = largest_vjp<2>,
+        .examples = {{"[[[[1., 3.], [2., 5.]]]]; 1", "[[[[5.]]]]; [[[[3]]]]"}},
+        .samples = {"f(1, 2, 5, 4); (3, 2)", "f(2, 3, 3); 1"},
+    },
+    {
+        .sig = "adaptive_max_pool2d(Tensor input, int[2] output_size) -> Tensor",
+        .doc = "adaptive_max_pool2d_with_indices without the places.",
+        .compose = adaptive_layer<2>,
+        .examples = {{"[[[[1., 3.], [2., 5.]]]]; 1", "[[[[5.]]]]"}},
+        .samples = {"f(1, 2, 5, 4); (3, 2)", "f(2, 3, 3); 1"},
+    },
+    {
+        .sig = "adaptive_max_pool2d.indices(Tensor input, int[2] output_size, bool return_indices=False) -> (Tensor "
+               "output, Tensor? indices)",
+        .doc = "With return_indices the places too.",
+        .compose = adaptive_layer<2>,
+        .examples = {{"[[[[1., 3.], [2., 5.]]]]; 1; True", "[[[[5.]]]]; [[[[3]]]]"}},
+        .samples = {"f(1, 2, 5, 4); (3, 2); True"},
+    },
+    {
+        .sig = "adaptive_max_pool3d_with_indices(Tensor self, int[3] output_size) -> (Tensor output, Tensor indices)",
+        .doc = "The largest of windows that share self [N, C, D, H, W] or [C, D, H, W] out among output_size places, "
+               "and its "
+               "place in the plane; of equals the first, and NaN is the largest.",
+        .compute = adaptive_largest<3>,
+        .saves = {in(0), out(1)},
+        .vjp = largest_vjp<3>,
+        .examples = {{"[[[[[1., 3.], [2., 5.]], [[7., 0.], [1., 4.]]]]]; 1", "[[[[[7.]]]]]; [[[[[4]]]]]"}},
+        .samples = {"f(1, 2, 4, 3, 2); (3, 2, 1)"},
+    },
+    {
+        .sig = "adaptive_max_pool3d(Tensor input, int[3] output_size) -> Tensor",
+        .doc = "adaptive_max_pool3d_with_indices without the places.",
+        .compose = adaptive_layer<3>,
+        .examples = {{"[[[[[1., 3.], [2., 5.]], [[7., 0.], [1., 4.]]]]]; 1", "[[[[[7.]]]]]"}},
+        .samples = {"f(1, 2, 4, 3, 2); (3, 2, 1)"},
+    },
+    {
+        .sig = "adaptive_max_pool3d.indices(Tensor input, int[3] output_size, bool return_indices=False) -> (Tensor "
+               "output, Tensor? indices)",
+        .doc = "With return_indices the places too.",
+        .compose = adaptive_layer<3>,
+        .examples = {{"[[[[[1., 3.], [2., 5.]], [[7., 0.], [1., 4.]]]]]; 1; True", "[[[[[7.]]]]]; [[[[[4]]]]]"}},
+        .samples = {"f(1, 2, 4, 3, 2); (3, 2, 1); True"},
     },
 };
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "engine/rules.h"
 #include "schema/error.h"
 
 // What convolutions and pools share about their arguments.
@@ -21,6 +22,11 @@ inline int64_t bounded(int64_t v, int64_t low, const char* text) {
   if (v > std::numeric_limits<int32_t>::max())
     throw Error(Code::bad_argument, std::to_string(v) + " is too large for a window");
   return v;
+}
+
+/// x in the dtype that it is computed in: halves in float32. History.
+inline Tensor as_computed(const Tensor& x) {
+  return rule::as(x, x.dtype() == DType::float64 ? x.dtype() : DType::float32);
 }
 
 }  // namespace gradwire::engine
