@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-inline constexpr uint64_t kCatalogueHash = 2397423036585089473ull;
-inline constexpr int kOperators = 480;
+inline constexpr uint64_t kCatalogueHash = 18363155621481854206ull;
+inline constexpr int kOperators = 502;
 /// By index.
 inline constexpr const char* kOperatorNames[kOperators] = {
     "neg",
@@ -328,8 +328,11 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "conv_input",
     "conv_weight",
     "conv1d",
+    "conv1d.padding",
     "conv2d",
+    "conv2d.padding",
     "conv3d",
+    "conv3d.padding",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
@@ -348,6 +351,25 @@ inline constexpr const char* kOperatorNames[kOperators] = {
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
+    "adaptive_max_pool1d_with_indices",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool1d.indices",
+    "adaptive_max_pool2d_with_indices",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool2d.indices",
+    "adaptive_max_pool3d_with_indices",
+    "adaptive_max_pool3d",
+    "adaptive_max_pool3d.indices",
+    "put_places",
+    "take_places",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+    "resample",
+    "interpolate",
+    "upsample",
+    "upsample_nearest",
+    "upsample_bilinear",
     "softmax",
     "softmin",
     "log_softmax",
@@ -812,170 +834,192 @@ inline constexpr uint16_t conv_forward = 312;
 inline constexpr uint16_t conv_input = 313;
 inline constexpr uint16_t conv_weight = 314;
 inline constexpr uint16_t conv1d = 315;
-inline constexpr uint16_t conv2d = 316;
-inline constexpr uint16_t conv3d = 317;
-inline constexpr uint16_t conv_transpose1d = 318;
-inline constexpr uint16_t conv_transpose2d = 319;
-inline constexpr uint16_t conv_transpose3d = 320;
-inline constexpr uint16_t max_pool1d_with_indices = 321;
-inline constexpr uint16_t max_pool1d = 322;
-inline constexpr uint16_t max_pool1d_indices = 323;
-inline constexpr uint16_t max_pool2d_with_indices = 324;
-inline constexpr uint16_t max_pool2d = 325;
-inline constexpr uint16_t max_pool2d_indices = 326;
-inline constexpr uint16_t max_pool3d_with_indices = 327;
-inline constexpr uint16_t max_pool3d = 328;
-inline constexpr uint16_t max_pool3d_indices = 329;
-inline constexpr uint16_t avg_pool1d = 330;
-inline constexpr uint16_t avg_pool2d = 331;
-inline constexpr uint16_t avg_pool3d = 332;
-inline constexpr uint16_t adaptive_avg_pool1d = 333;
-inline constexpr uint16_t adaptive_avg_pool2d = 334;
-inline constexpr uint16_t adaptive_avg_pool3d = 335;
-inline constexpr uint16_t softmax = 336;
-inline constexpr uint16_t softmin = 337;
-inline constexpr uint16_t log_softmax = 338;
-inline constexpr uint16_t channel_moments = 339;
-inline constexpr uint16_t channel_mix = 340;
-inline constexpr uint16_t channel_norm = 341;
-inline constexpr uint16_t channel_norm_backward = 342;
-inline constexpr uint16_t batch_norm = 343;
-inline constexpr uint16_t layer_norm = 344;
-inline constexpr uint16_t group_norm = 345;
-inline constexpr uint16_t instance_norm = 346;
-inline constexpr uint16_t dropout = 347;
-inline constexpr uint16_t nll_pick = 348;
-inline constexpr uint16_t nll_spread = 349;
-inline constexpr uint16_t nll_loss = 350;
-inline constexpr uint16_t mse_loss = 351;
-inline constexpr uint16_t l1_loss = 352;
-inline constexpr uint16_t smooth_l1_loss = 353;
-inline constexpr uint16_t huber_loss = 354;
-inline constexpr uint16_t binary_cross_entropy = 355;
-inline constexpr uint16_t binary_cross_entropy_with_logits = 356;
-inline constexpr uint16_t kl_div = 357;
-inline constexpr uint16_t cross_entropy = 358;
-inline constexpr uint16_t zeros = 359;
-inline constexpr uint16_t ones = 360;
-inline constexpr uint16_t full = 361;
-inline constexpr uint16_t zeros_like = 362;
-inline constexpr uint16_t ones_like = 363;
-inline constexpr uint16_t empty = 364;
-inline constexpr uint16_t full_like = 365;
-inline constexpr uint16_t empty_like = 366;
-inline constexpr uint16_t new_zeros = 367;
-inline constexpr uint16_t new_ones = 368;
-inline constexpr uint16_t new_empty = 369;
-inline constexpr uint16_t new_full = 370;
-inline constexpr uint16_t new_tensor = 371;
-inline constexpr uint16_t arange = 372;
-inline constexpr uint16_t arange_start = 373;
-inline constexpr uint16_t range = 374;
-inline constexpr uint16_t linspace = 375;
-inline constexpr uint16_t logspace = 376;
-inline constexpr uint16_t eye = 377;
-inline constexpr uint16_t tril_indices = 378;
-inline constexpr uint16_t triu_indices = 379;
-inline constexpr uint16_t generator = 380;
-inline constexpr uint16_t manual_seed = 381;
-inline constexpr uint16_t rand = 382;
-inline constexpr uint16_t randn = 383;
-inline constexpr uint16_t rand_like = 384;
-inline constexpr uint16_t randn_like = 385;
-inline constexpr uint16_t randint = 386;
-inline constexpr uint16_t randint_low = 387;
-inline constexpr uint16_t randint_like = 388;
-inline constexpr uint16_t randint_like_low = 389;
-inline constexpr uint16_t randperm = 390;
-inline constexpr uint16_t normal = 391;
-inline constexpr uint16_t normal_size = 392;
-inline constexpr uint16_t bernoulli = 393;
-inline constexpr uint16_t bernoulli_p = 394;
-inline constexpr uint16_t normal_ = 395;
-inline constexpr uint16_t uniform_ = 396;
-inline constexpr uint16_t random_ = 397;
-inline constexpr uint16_t random_to_ = 398;
-inline constexpr uint16_t random_from_ = 399;
-inline constexpr uint16_t bernoulli_ = 400;
-inline constexpr uint16_t exponential_ = 401;
-inline constexpr uint16_t clone = 402;
-inline constexpr uint16_t contiguous = 403;
-inline constexpr uint16_t cast = 404;
-inline constexpr uint16_t to = 405;
-inline constexpr uint16_t copy = 406;
-inline constexpr uint16_t copy_ = 407;
-inline constexpr uint16_t fill = 408;
-inline constexpr uint16_t fill_ = 409;
-inline constexpr uint16_t zero = 410;
-inline constexpr uint16_t zero_ = 411;
-inline constexpr uint16_t detach = 412;
-inline constexpr uint16_t through = 413;
-inline constexpr uint16_t constant_of = 414;
-inline constexpr uint16_t data = 415;
-inline constexpr uint16_t requires_grad_ = 416;
-inline constexpr uint16_t Variable = 417;
-inline constexpr uint16_t set_compat = 418;
-inline constexpr uint16_t is_compat = 419;
-inline constexpr uint16_t retain_grad = 420;
-inline constexpr uint16_t set_grad = 421;
-inline constexpr uint16_t zero_grad = 422;
-inline constexpr uint16_t backward = 423;
-inline constexpr uint16_t grad = 424;
-inline constexpr uint16_t to_device = 425;
-inline constexpr uint16_t to_other = 426;
-inline constexpr uint16_t type = 427;
-inline constexpr uint16_t type_name = 428;
-inline constexpr uint16_t type_as = 429;
-inline constexpr uint16_t float_ = 430;
-inline constexpr uint16_t double_ = 431;
-inline constexpr uint16_t half = 432;
-inline constexpr uint16_t bfloat16_ = 433;
-inline constexpr uint16_t int_ = 434;
-inline constexpr uint16_t long_ = 435;
-inline constexpr uint16_t short_ = 436;
-inline constexpr uint16_t char_ = 437;
-inline constexpr uint16_t byte = 438;
-inline constexpr uint16_t bool_ = 439;
-inline constexpr uint16_t optim_SGD = 440;
-inline constexpr uint16_t optim_Adam = 441;
-inline constexpr uint16_t optim_AdamW = 442;
-inline constexpr uint16_t optim_Adamax = 443;
-inline constexpr uint16_t optim_NAdam = 444;
-inline constexpr uint16_t optim_RAdam = 445;
-inline constexpr uint16_t optim_RMSprop = 446;
-inline constexpr uint16_t optim_Adagrad = 447;
-inline constexpr uint16_t optim_Adadelta = 448;
-inline constexpr uint16_t optim_Rprop = 449;
-inline constexpr uint16_t optim_ASGD = 450;
-inline constexpr uint16_t optim_step = 451;
-inline constexpr uint16_t optim_zero_grad = 452;
-inline constexpr uint16_t optim_set = 453;
-inline constexpr uint16_t optim_add_param_group = 454;
-inline constexpr uint16_t optim_state = 455;
-inline constexpr uint16_t optim_load_state = 456;
-inline constexpr uint16_t init_process_group = 457;
-inline constexpr uint16_t destroy_process_group = 458;
-inline constexpr uint16_t is_initialized = 459;
-inline constexpr uint16_t new_group = 460;
-inline constexpr uint16_t get_rank = 461;
-inline constexpr uint16_t get_world_size = 462;
-inline constexpr uint16_t ddp = 463;
-inline constexpr uint16_t ddp_sync = 464;
-inline constexpr uint16_t all_reduce = 465;
-inline constexpr uint16_t reduce = 466;
-inline constexpr uint16_t broadcast = 467;
-inline constexpr uint16_t broadcast_coalesced = 468;
-inline constexpr uint16_t all_gather = 469;
-inline constexpr uint16_t gather_ranks = 470;
-inline constexpr uint16_t scatter_ranks = 471;
-inline constexpr uint16_t reduce_scatter = 472;
-inline constexpr uint16_t barrier = 473;
-inline constexpr uint16_t send = 474;
-inline constexpr uint16_t recv = 475;
-inline constexpr uint16_t isend = 476;
-inline constexpr uint16_t irecv = 477;
-inline constexpr uint16_t wait = 478;
-inline constexpr uint16_t is_completed = 479;
+inline constexpr uint16_t conv1d_padding = 316;
+inline constexpr uint16_t conv2d = 317;
+inline constexpr uint16_t conv2d_padding = 318;
+inline constexpr uint16_t conv3d = 319;
+inline constexpr uint16_t conv3d_padding = 320;
+inline constexpr uint16_t conv_transpose1d = 321;
+inline constexpr uint16_t conv_transpose2d = 322;
+inline constexpr uint16_t conv_transpose3d = 323;
+inline constexpr uint16_t max_pool1d_with_indices = 324;
+inline constexpr uint16_t max_pool1d = 325;
+inline constexpr uint16_t max_pool1d_indices = 326;
+inline constexpr uint16_t max_pool2d_with_indices = 327;
+inline constexpr uint16_t max_pool2d = 328;
+inline constexpr uint16_t max_pool2d_indices = 329;
+inline constexpr uint16_t max_pool3d_with_indices = 330;
+inline constexpr uint16_t max_pool3d = 331;
+inline constexpr uint16_t max_pool3d_indices = 332;
+inline constexpr uint16_t avg_pool1d = 333;
+inline constexpr uint16_t avg_pool2d = 334;
+inline constexpr uint16_t avg_pool3d = 335;
+inline constexpr uint16_t adaptive_avg_pool1d = 336;
+inline constexpr uint16_t adaptive_avg_pool2d = 337;
+inline constexpr uint16_t adaptive_avg_pool3d = 338;
+inline constexpr uint16_t adaptive_max_pool1d_with_indices = 339;
+inline constexpr uint16_t adaptive_max_pool1d = 340;
+inline constexpr uint16_t adaptive_max_pool1d_indices = 341;
+inline constexpr uint16_t adaptive_max_pool2d_with_indices = 342;
+inline constexpr uint16_t adaptive_max_pool2d = 343;
+inline constexpr uint16_t adaptive_max_pool2d_indices = 344;
+inline constexpr uint16_t adaptive_max_pool3d_with_indices = 345;
+inline constexpr uint16_t adaptive_max_pool3d = 346;
+inline constexpr uint16_t adaptive_max_pool3d_indices = 347;
+inline constexpr uint16_t put_places = 348;
+inline constexpr uint16_t take_places = 349;
+inline constexpr uint16_t max_unpool1d = 350;
+inline constexpr uint16_t max_unpool2d = 351;
+inline constexpr uint16_t max_unpool3d = 352;
+inline constexpr uint16_t resample = 353;
+inline constexpr uint16_t interpolate = 354;
+inline constexpr uint16_t upsample = 355;
+inline constexpr uint16_t upsample_nearest = 356;
+inline constexpr uint16_t upsample_bilinear = 357;
+inline constexpr uint16_t softmax = 358;
+inline constexpr uint16_t softmin = 359;
+inline constexpr uint16_t log_softmax = 360;
+inline constexpr uint16_t channel_moments = 361;
+inline constexpr uint16_t channel_mix = 362;
+inline constexpr uint16_t channel_norm = 363;
+inline constexpr uint16_t channel_norm_backward = 364;
+inline constexpr uint16_t batch_norm = 365;
+inline constexpr uint16_t layer_norm = 366;
+inline constexpr uint16_t group_norm = 367;
+inline constexpr uint16_t instance_norm = 368;
+inline constexpr uint16_t dropout = 369;
+inline constexpr uint16_t nll_pick = 370;
+inline constexpr uint16_t nll_spread = 371;
+inline constexpr uint16_t nll_loss = 372;
+inline constexpr uint16_t mse_loss = 373;
+inline constexpr uint16_t l1_loss = 374;
+inline constexpr uint16_t smooth_l1_loss = 375;
+inline constexpr uint16_t huber_loss = 376;
+inline constexpr uint16_t binary_cross_entropy = 377;
+inline constexpr uint16_t binary_cross_entropy_with_logits = 378;
+inline constexpr uint16_t kl_div = 379;
+inline constexpr uint16_t cross_entropy = 380;
+inline constexpr uint16_t zeros = 381;
+inline constexpr uint16_t ones = 382;
+inline constexpr uint16_t full = 383;
+inline constexpr uint16_t zeros_like = 384;
+inline constexpr uint16_t ones_like = 385;
+inline constexpr uint16_t empty = 386;
+inline constexpr uint16_t full_like = 387;
+inline constexpr uint16_t empty_like = 388;
+inline constexpr uint16_t new_zeros = 389;
+inline constexpr uint16_t new_ones = 390;
+inline constexpr uint16_t new_empty = 391;
+inline constexpr uint16_t new_full = 392;
+inline constexpr uint16_t new_tensor = 393;
+inline constexpr uint16_t arange = 394;
+inline constexpr uint16_t arange_start = 395;
+inline constexpr uint16_t range = 396;
+inline constexpr uint16_t linspace = 397;
+inline constexpr uint16_t logspace = 398;
+inline constexpr uint16_t eye = 399;
+inline constexpr uint16_t tril_indices = 400;
+inline constexpr uint16_t triu_indices = 401;
+inline constexpr uint16_t generator = 402;
+inline constexpr uint16_t manual_seed = 403;
+inline constexpr uint16_t rand = 404;
+inline constexpr uint16_t randn = 405;
+inline constexpr uint16_t rand_like = 406;
+inline constexpr uint16_t randn_like = 407;
+inline constexpr uint16_t randint = 408;
+inline constexpr uint16_t randint_low = 409;
+inline constexpr uint16_t randint_like = 410;
+inline constexpr uint16_t randint_like_low = 411;
+inline constexpr uint16_t randperm = 412;
+inline constexpr uint16_t normal = 413;
+inline constexpr uint16_t normal_size = 414;
+inline constexpr uint16_t bernoulli = 415;
+inline constexpr uint16_t bernoulli_p = 416;
+inline constexpr uint16_t normal_ = 417;
+inline constexpr uint16_t uniform_ = 418;
+inline constexpr uint16_t random_ = 419;
+inline constexpr uint16_t random_to_ = 420;
+inline constexpr uint16_t random_from_ = 421;
+inline constexpr uint16_t bernoulli_ = 422;
+inline constexpr uint16_t exponential_ = 423;
+inline constexpr uint16_t clone = 424;
+inline constexpr uint16_t contiguous = 425;
+inline constexpr uint16_t cast = 426;
+inline constexpr uint16_t to = 427;
+inline constexpr uint16_t copy = 428;
+inline constexpr uint16_t copy_ = 429;
+inline constexpr uint16_t fill = 430;
+inline constexpr uint16_t fill_ = 431;
+inline constexpr uint16_t zero = 432;
+inline constexpr uint16_t zero_ = 433;
+inline constexpr uint16_t detach = 434;
+inline constexpr uint16_t through = 435;
+inline constexpr uint16_t constant_of = 436;
+inline constexpr uint16_t data = 437;
+inline constexpr uint16_t requires_grad_ = 438;
+inline constexpr uint16_t Variable = 439;
+inline constexpr uint16_t set_compat = 440;
+inline constexpr uint16_t is_compat = 441;
+inline constexpr uint16_t retain_grad = 442;
+inline constexpr uint16_t set_grad = 443;
+inline constexpr uint16_t zero_grad = 444;
+inline constexpr uint16_t backward = 445;
+inline constexpr uint16_t grad = 446;
+inline constexpr uint16_t to_device = 447;
+inline constexpr uint16_t to_other = 448;
+inline constexpr uint16_t type = 449;
+inline constexpr uint16_t type_name = 450;
+inline constexpr uint16_t type_as = 451;
+inline constexpr uint16_t float_ = 452;
+inline constexpr uint16_t double_ = 453;
+inline constexpr uint16_t half = 454;
+inline constexpr uint16_t bfloat16_ = 455;
+inline constexpr uint16_t int_ = 456;
+inline constexpr uint16_t long_ = 457;
+inline constexpr uint16_t short_ = 458;
+inline constexpr uint16_t char_ = 459;
+inline constexpr uint16_t byte = 460;
+inline constexpr uint16_t bool_ = 461;
+inline constexpr uint16_t optim_SGD = 462;
+inline constexpr uint16_t optim_Adam = 463;
+inline constexpr uint16_t optim_AdamW = 464;
+inline constexpr uint16_t optim_Adamax = 465;
+inline constexpr uint16_t optim_NAdam = 466;
+inline constexpr uint16_t optim_RAdam = 467;
+inline constexpr uint16_t optim_RMSprop = 468;
+inline constexpr uint16_t optim_Adagrad = 469;
+inline constexpr uint16_t optim_Adadelta = 470;
+inline constexpr uint16_t optim_Rprop = 471;
+inline constexpr uint16_t optim_ASGD = 472;
+inline constexpr uint16_t optim_step = 473;
+inline constexpr uint16_t optim_zero_grad = 474;
+inline constexpr uint16_t optim_set = 475;
+inline constexpr uint16_t optim_add_param_group = 476;
+inline constexpr uint16_t optim_state = 477;
+inline constexpr uint16_t optim_load_state = 478;
+inline constexpr uint16_t init_process_group = 479;
+inline constexpr uint16_t destroy_process_group = 480;
+inline constexpr uint16_t is_initialized = 481;
+inline constexpr uint16_t new_group = 482;
+inline constexpr uint16_t get_rank = 483;
+inline constexpr uint16_t get_world_size = 484;
+inline constexpr uint16_t ddp = 485;
+inline constexpr uint16_t ddp_sync = 486;
+inline constexpr uint16_t all_reduce = 487;
+inline constexpr uint16_t reduce = 488;
+inline constexpr uint16_t broadcast = 489;
+inline constexpr uint16_t broadcast_coalesced = 490;
+inline constexpr uint16_t all_gather = 491;
+inline constexpr uint16_t gather_ranks = 492;
+inline constexpr uint16_t scatter_ranks = 493;
+inline constexpr uint16_t reduce_scatter = 494;
+inline constexpr uint16_t barrier = 495;
+inline constexpr uint16_t send = 496;
+inline constexpr uint16_t recv = 497;
+inline constexpr uint16_t isend = 498;
+inline constexpr uint16_t irecv = 499;
+inline constexpr uint16_t wait = 500;
+inline constexpr uint16_t is_completed = 501;
 }  // namespace op
 
 template <Handle T>
@@ -3874,6 +3918,21 @@ T conv1d(const T& input, const std::type_identity_t<T>& weight, conv1d_options<T
   return conv1d(input, weight, o.bias, o.stride, o.padding, o.dilation, o.groups, at);
 }
 
+struct conv1d_padding_options {
+  [[no_unique_address]] Named named_{};
+  Dims dilation = 1;
+  int64_t groups = 1;
+};
+template <Handle T>
+T conv1d(const T& input, As<T, const T&> weight, As<T, const T&> bias, As<T, Ints> stride, As<T, Text> padding, As<T, Ints> dilation = 1, As<T, int64_t> groups = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return input.maker().one(op::conv1d_padding, at, args);
+}
+template <Handle T>
+T conv1d(const T& input, const std::type_identity_t<T>& weight, const std::type_identity_t<T>& bias, Ints stride, Text padding, conv1d_padding_options o, std::source_location at = std::source_location::current()) {
+  return conv1d(input, weight, bias, stride, padding, o.dilation, o.groups, at);
+}
+
 template <class T>
 struct conv2d_options {
   [[no_unique_address]] Named named_{};
@@ -3893,6 +3952,21 @@ T conv2d(const T& input, const std::type_identity_t<T>& weight, conv2d_options<T
   return conv2d(input, weight, o.bias, o.stride, o.padding, o.dilation, o.groups, at);
 }
 
+struct conv2d_padding_options {
+  [[no_unique_address]] Named named_{};
+  Dims dilation = 1;
+  int64_t groups = 1;
+};
+template <Handle T>
+T conv2d(const T& input, As<T, const T&> weight, As<T, const T&> bias, As<T, Ints> stride, As<T, Text> padding, As<T, Ints> dilation = 1, As<T, int64_t> groups = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return input.maker().one(op::conv2d_padding, at, args);
+}
+template <Handle T>
+T conv2d(const T& input, const std::type_identity_t<T>& weight, const std::type_identity_t<T>& bias, Ints stride, Text padding, conv2d_padding_options o, std::source_location at = std::source_location::current()) {
+  return conv2d(input, weight, bias, stride, padding, o.dilation, o.groups, at);
+}
+
 template <class T>
 struct conv3d_options {
   [[no_unique_address]] Named named_{};
@@ -3910,6 +3984,21 @@ T conv3d(const T& input, As<T, const T&> weight, As<T, const T&> bias = {}, As<T
 template <Handle T>
 T conv3d(const T& input, const std::type_identity_t<T>& weight, conv3d_options<T> o, std::source_location at = std::source_location::current()) {
   return conv3d(input, weight, o.bias, o.stride, o.padding, o.dilation, o.groups, at);
+}
+
+struct conv3d_padding_options {
+  [[no_unique_address]] Named named_{};
+  Dims dilation = 1;
+  int64_t groups = 1;
+};
+template <Handle T>
+T conv3d(const T& input, As<T, const T&> weight, As<T, const T&> bias, As<T, Ints> stride, As<T, Text> padding, As<T, Ints> dilation = 1, As<T, int64_t> groups = 1, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(weight), to_value<T>(bias), to_value<T>(stride), to_value<T>(padding), to_value<T>(dilation), to_value<T>(groups)};
+  return input.maker().one(op::conv3d_padding, at, args);
+}
+template <Handle T>
+T conv3d(const T& input, const std::type_identity_t<T>& weight, const std::type_identity_t<T>& bias, Ints stride, Text padding, conv3d_padding_options o, std::source_location at = std::source_location::current()) {
+  return conv3d(input, weight, bias, stride, padding, o.dilation, o.groups, at);
 }
 
 template <class T>
@@ -4163,6 +4252,202 @@ T adaptive_avg_pool3d(const T& input, As<T, Ints> output_size, std::source_locat
   return input.maker().one(op::adaptive_avg_pool3d, at, args);
 }
 
+template <Handle T>
+std::array<T, 2> adaptive_max_pool1d_with_indices(const T& self, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(output_size)};
+  return self.maker().template several<2>(op::adaptive_max_pool1d_with_indices, at, args);
+}
+
+template <Handle T>
+T adaptive_max_pool1d(const T& input, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size)};
+  return input.maker().one(op::adaptive_max_pool1d, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> adaptive_max_pool1d(const T& input, As<T, Ints> output_size, As<T, Flag> return_indices, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size), to_value<T>(return_indices)};
+  return input.maker().template several<2>(op::adaptive_max_pool1d_indices, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> adaptive_max_pool2d_with_indices(const T& self, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(output_size)};
+  return self.maker().template several<2>(op::adaptive_max_pool2d_with_indices, at, args);
+}
+
+template <Handle T>
+T adaptive_max_pool2d(const T& input, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size)};
+  return input.maker().one(op::adaptive_max_pool2d, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> adaptive_max_pool2d(const T& input, As<T, Ints> output_size, As<T, Flag> return_indices, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size), to_value<T>(return_indices)};
+  return input.maker().template several<2>(op::adaptive_max_pool2d_indices, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> adaptive_max_pool3d_with_indices(const T& self, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(output_size)};
+  return self.maker().template several<2>(op::adaptive_max_pool3d_with_indices, at, args);
+}
+
+template <Handle T>
+T adaptive_max_pool3d(const T& input, As<T, Ints> output_size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size)};
+  return input.maker().one(op::adaptive_max_pool3d, at, args);
+}
+
+template <Handle T>
+std::array<T, 2> adaptive_max_pool3d(const T& input, As<T, Ints> output_size, As<T, Flag> return_indices, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(output_size), to_value<T>(return_indices)};
+  return input.maker().template several<2>(op::adaptive_max_pool3d_indices, at, args);
+}
+
+template <Handle T>
+T put_places(const T& values, As<T, const T&> places, As<T, int64_t> size, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(values), to_value<T>(places), to_value<T>(size)};
+  return values.maker().one(op::put_places, at, args);
+}
+
+template <Handle T>
+T take_places(const T& self, As<T, const T&> places, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(self), to_value<T>(places)};
+  return self.maker().one(op::take_places, at, args);
+}
+
+struct max_unpool1d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims output_size{};
+};
+template <Handle T>
+T max_unpool1d(const T& input, As<T, const T&> indices, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, OptionalInts> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(indices), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(output_size)};
+  return input.maker().one(op::max_unpool1d, at, args);
+}
+template <Handle T>
+T max_unpool1d(const T& input, const std::type_identity_t<T>& indices, Ints kernel_size, max_unpool1d_options o, std::source_location at = std::source_location::current()) {
+  return max_unpool1d(input, indices, kernel_size, o.stride, o.padding, o.output_size, at);
+}
+
+struct max_unpool2d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims output_size{};
+};
+template <Handle T>
+T max_unpool2d(const T& input, As<T, const T&> indices, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, OptionalInts> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(indices), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(output_size)};
+  return input.maker().one(op::max_unpool2d, at, args);
+}
+template <Handle T>
+T max_unpool2d(const T& input, const std::type_identity_t<T>& indices, Ints kernel_size, max_unpool2d_options o, std::source_location at = std::source_location::current()) {
+  return max_unpool2d(input, indices, kernel_size, o.stride, o.padding, o.output_size, at);
+}
+
+struct max_unpool3d_options {
+  [[no_unique_address]] Named named_{};
+  Dims stride{};
+  Dims padding = 0;
+  Dims output_size{};
+};
+template <Handle T>
+T max_unpool3d(const T& input, As<T, const T&> indices, As<T, Ints> kernel_size, As<T, OptionalInts> stride = {}, As<T, Ints> padding = 0, As<T, OptionalInts> output_size = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(indices), to_value<T>(kernel_size), to_value<T>(stride), to_value<T>(padding), to_value<T>(output_size)};
+  return input.maker().one(op::max_unpool3d, at, args);
+}
+template <Handle T>
+T max_unpool3d(const T& input, const std::type_identity_t<T>& indices, Ints kernel_size, max_unpool3d_options o, std::source_location at = std::source_location::current()) {
+  return max_unpool3d(input, indices, kernel_size, o.stride, o.padding, o.output_size, at);
+}
+
+struct resample_options {
+  [[no_unique_address]] Named named_{};
+  Dims window{};
+  double scale = 0.0;
+  bool transposed = false;
+};
+template <Handle T>
+T resample(const T& input, As<T, int64_t> dim, As<T, int64_t> size, As<T, Text> mode, As<T, Ints> window = {}, As<T, double> scale = 0.0, As<T, bool> transposed = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(dim), to_value<T>(size), to_value<T>(mode), to_value<T>(window), to_value<T>(scale), to_value<T>(transposed)};
+  return input.maker().one(op::resample, at, args);
+}
+template <Handle T>
+T resample(const T& input, int64_t dim, int64_t size, Text mode, resample_options o, std::source_location at = std::source_location::current()) {
+  return resample(input, dim, size, mode, o.window, o.scale, o.transposed, at);
+}
+
+struct interpolate_options {
+  [[no_unique_address]] Named named_{};
+  Dims size{};
+  std::optional<double> scale_factor{};
+  std::string_view mode = "nearest";
+  std::optional<bool> align_corners{};
+  std::optional<bool> recompute_scale_factor{};
+  bool antialias = false;
+};
+template <Handle T>
+T interpolate(const T& input, As<T, OptionalInts> size = {}, As<T, std::optional<double>> scale_factor = {}, As<T, std::string_view> mode = "nearest", As<T, std::optional<bool>> align_corners = {}, As<T, std::optional<bool>> recompute_scale_factor = {}, As<T, bool> antialias = false, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(size), to_value<T>(scale_factor), to_value<T>(mode), to_value<T>(align_corners), to_value<T>(recompute_scale_factor), to_value<T>(antialias)};
+  return input.maker().one(op::interpolate, at, args);
+}
+template <Handle T>
+T interpolate(const T& input, interpolate_options o, std::source_location at = std::source_location::current()) {
+  return interpolate(input, o.size, o.scale_factor, o.mode, o.align_corners, o.recompute_scale_factor, o.antialias, at);
+}
+
+struct upsample_options {
+  [[no_unique_address]] Named named_{};
+  Dims size{};
+  std::optional<double> scale_factor{};
+  std::string_view mode = "nearest";
+  std::optional<bool> align_corners{};
+};
+template <Handle T>
+T upsample(const T& input, As<T, OptionalInts> size = {}, As<T, std::optional<double>> scale_factor = {}, As<T, std::string_view> mode = "nearest", As<T, std::optional<bool>> align_corners = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(size), to_value<T>(scale_factor), to_value<T>(mode), to_value<T>(align_corners)};
+  return input.maker().one(op::upsample, at, args);
+}
+template <Handle T>
+T upsample(const T& input, upsample_options o, std::source_location at = std::source_location::current()) {
+  return upsample(input, o.size, o.scale_factor, o.mode, o.align_corners, at);
+}
+
+struct upsample_nearest_options {
+  [[no_unique_address]] Named named_{};
+  Dims size{};
+  std::optional<double> scale_factor{};
+};
+template <Handle T>
+T upsample_nearest(const T& input, As<T, OptionalInts> size = {}, As<T, std::optional<double>> scale_factor = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(size), to_value<T>(scale_factor)};
+  return input.maker().one(op::upsample_nearest, at, args);
+}
+template <Handle T>
+T upsample_nearest(const T& input, upsample_nearest_options o, std::source_location at = std::source_location::current()) {
+  return upsample_nearest(input, o.size, o.scale_factor, at);
+}
+
+struct upsample_bilinear_options {
+  [[no_unique_address]] Named named_{};
+  Dims size{};
+  std::optional<double> scale_factor{};
+};
+template <Handle T>
+T upsample_bilinear(const T& input, As<T, OptionalInts> size = {}, As<T, std::optional<double>> scale_factor = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(input), to_value<T>(size), to_value<T>(scale_factor)};
+  return input.maker().one(op::upsample_bilinear, at, args);
+}
+template <Handle T>
+T upsample_bilinear(const T& input, upsample_bilinear_options o, std::source_location at = std::source_location::current()) {
+  return upsample_bilinear(input, o.size, o.scale_factor, at);
+}
+
 struct softmax_options {
   [[no_unique_address]] Named named_{};
   std::optional<int64_t> dim{};
@@ -4230,15 +4515,16 @@ struct channel_mix_options {
   [[no_unique_address]] Named named_{};
   T b{};
   T c{};
+  T constant{};
 };
 template <Handle T>
-T channel_mix(const T& factors, As<T, const T&> a, As<T, const T&> b = {}, As<T, const T&> c = {}, std::source_location at = std::source_location::current()) {
-  const Value<T> args[] = {to_value<T>(factors), to_value<T>(a), to_value<T>(b), to_value<T>(c)};
+T channel_mix(const T& factors, As<T, const T&> a, As<T, const T&> b = {}, As<T, const T&> c = {}, As<T, const T&> constant = {}, std::source_location at = std::source_location::current()) {
+  const Value<T> args[] = {to_value<T>(factors), to_value<T>(a), to_value<T>(b), to_value<T>(c), to_value<T>(constant)};
   return factors.maker().one(op::channel_mix, at, args);
 }
 template <Handle T>
 T channel_mix(const T& factors, const std::type_identity_t<T>& a, channel_mix_options<T> o, std::source_location at = std::source_location::current()) {
-  return channel_mix(factors, a, o.b, o.c, at);
+  return channel_mix(factors, a, o.b, o.c, o.constant, at);
 }
 
 template <class T>
@@ -8003,6 +8289,18 @@ class Methods {
   }
   std::array<T, 2> max_pool3d_with_indices(Ints kernel_size, max_pool3d_with_indices_options o, std::source_location at = std::source_location::current()) const {
     return gradwire::max_pool3d_with_indices(self(), kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, at);
+  }
+  std::array<T, 2> adaptive_max_pool1d_with_indices(Ints output_size, std::source_location at = std::source_location::current()) const {
+    return gradwire::adaptive_max_pool1d_with_indices(self(), output_size, at);
+  }
+  std::array<T, 2> adaptive_max_pool2d_with_indices(Ints output_size, std::source_location at = std::source_location::current()) const {
+    return gradwire::adaptive_max_pool2d_with_indices(self(), output_size, at);
+  }
+  std::array<T, 2> adaptive_max_pool3d_with_indices(Ints output_size, std::source_location at = std::source_location::current()) const {
+    return gradwire::adaptive_max_pool3d_with_indices(self(), output_size, at);
+  }
+  T take_places(const T& places, std::source_location at = std::source_location::current()) const {
+    return gradwire::take_places(self(), places, at);
   }
   template <class = void>
   T softmax(std::optional<int64_t> dim = {}, std::optional<DType> dtype = {}, std::source_location at = std::source_location::current()) const {
