@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "server/cluster/group.h"
-#if GRADWIRE_NCCL
+#ifdef GRADWIRE_NCCL
 #include "server/cluster/nccl/nccl_plane.h"
 #endif
 #include "server/drain.h"
@@ -136,7 +136,7 @@ cluster::Cluster::Options cluster_options(const Options& o) {
   c.insecure_no_tls = o.insecure_no_tls, c.multicast = o.multicast;
   c.data.first_port = o.data_first_port, c.data.last_port = o.data_last_port;
   c.make_plane = [](const std::string& backend, const cluster::DataPlaneOptions& data) {
-#if GRADWIRE_NCCL
+#ifdef GRADWIRE_NCCL
     if (backend == "nccl") return cluster::make_nccl_plane(data);
 #endif
     return backend == "gloo" ? cluster::make_gloo_plane(data) : nullptr;
@@ -161,7 +161,7 @@ std::shared_ptr<GroupAtStart> join_at_start(const Options& o, cluster::Cluster& 
   join.world_size = o.group_world_size, join.rank = o.group_rank_read;
   join.timeout = std::chrono::minutes(5);
   const std::string name = o.group_name.empty() ? "world" : o.group_name;
-  cluster.join(std::move(join), [name, state](Result<cluster::GroupPtr> group) {
+  cluster.join(std::move(join), [name, state](server::Result<cluster::GroupPtr> group) {
     const std::lock_guard lock(state->mutex);
     if (!state->service) return;
     if (group) {
