@@ -6,19 +6,20 @@
 #include "engine/apply.h"
 #include "engine/autograd.h"
 #include "engine/registry.h"
-#include "tests/engine/loopback.h"
 
 namespace gradwire::engine {
+
+/// Groups whose other ranks say nothing: see loopback.cpp.
+std::shared_ptr<Exchange> make_loopback();
 
 /// A CPU session's engine state for a test.
 struct Engine {
   std::unique_ptr<Backend> backend = make_cpu_backend();
   Context cx;
-  Loopback others;
-  explicit Engine(Limits limits = {}) : cx(*backend, limits) { cx.exchange = &others; }
+  std::shared_ptr<Exchange> others = make_loopback();
+  explicit Engine(Limits limits = {}) : cx(*backend, limits) { cx.exchange = others.get(); }
 
-  template <class T>
-  Tensor make(DType dtype, Shape shape, std::vector<T> values) {
+  template <class T> Tensor make(DType dtype, Shape shape, std::vector<T> values) {
     return from_bytes(cx, dtype, shape, std::as_bytes(std::span(values)));
   }
   Tensor doubles(Shape shape, std::vector<double> values) { return make(DType::float64, shape, std::move(values)); }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "engine/exchange.h"
 #include "schema/ops.h"
 #include "tests/engine/context.h"
 

@@ -1,11 +1,8 @@
-#pragma once
-
-#include <cstring>
-#include <vector>
-
 #include "engine/exchange.h"
+#include "tests/engine/context.h"
 
 namespace gradwire::engine {
+namespace {
 
 /// Groups of which this is rank 0 and whose other ranks add nothing: all is done at once, and what would come from
 /// others is zeros. The group "one" has one rank, the others two; "other" is not there yet.
@@ -29,5 +26,9 @@ class Loopback final : public Exchange {
     std::vector<std::byte> room;
   };
 };
+
+}  // namespace
+
+std::shared_ptr<Exchange> make_loopback() { return std::make_shared<Loopback>(); }
 
 }  // namespace gradwire::engine
