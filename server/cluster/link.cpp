@@ -1,5 +1,7 @@
 #include "server/cluster/link.h"
 
+#include <capnp/serialize.h>
+
 #include <cstring>
 #include <utility>
 
@@ -112,7 +114,8 @@ kj::Promise<void> Link::ping() {
 void Link::send(Message m) {
   if (ended_) return;
   if (!stream_.get()) return early_.push_back(std::move(m));
-  if (stream_->queued() > limits_.known.queued_bytes) {
+  // The stream counts what it has copied; what it writes in place, who gave it.
+  if (stream_->queued() + in_place_ > limits_.known.queued_bytes) {
     failing_ = kj::evalLater([this] {
                  ended(Error(Code::unavailable, "it does not read what it is sent"));
                }).eagerlyEvaluate(nullptr);
@@ -121,7 +124,9 @@ void Link::send(Message m) {
   auto builder = kj::heap<capnp::MallocMessageBuilder>();
   write(builder->initRoot<wire::PeerMessage>(), m);
   auto& b = *builder;
-  writes_.add(stream_->writeMessage(b).attach(kj::mv(builder)));
+  const size_t bytes = capnp::computeSerializedSizeInWords(b) * sizeof(capnp::word);
+  in_place_ += bytes;
+  writes_.add(stream_->writeMessage(b).attach(kj::defer([this, bytes] { in_place_ -= bytes; }), kj::mv(builder)));
 }
 
 kj::Promise<void> Link::finish() {

@@ -63,6 +63,7 @@ class Link final : public Channel, private kj::TaskSet::ErrorHandler {
   std::function<bool(const std::string&)> is_;
   bool known_ = false, ended_ = false;
   std::deque<Message> early_;
+  size_t in_place_ = 0;  // bytes of messages that are being written
   kj::Own<kj::AsyncIoStream> io_;
   kj::Own<Guarded> stream_;
   kj::Promise<void> running_ = nullptr, pinging_ = nullptr, failing_ = nullptr;

@@ -34,7 +34,8 @@ inline Terms terms(Collective what, int64_t count = 4, DType dtype = DType::floa
   return {what, op, dtype, count, root};
 }
 
-/// Begins a collective on an area of its own, of `value`s; the sum is in `area` afterwards.
+/// Begins a collective on an area of its own, of `value`s; the sum is in `area` afterwards. A group that has broken
+/// gives none, and that is how it ends.
 struct Running {
   AreaPtr area;
   Ran done;
@@ -45,10 +46,15 @@ inline Running start(const GroupPtr& g, Terms t, float value = 1,
                      std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   Running r;
   const size_t size = static_cast<size_t>(std::max<int64_t>(t.count, 1)) * 8 * static_cast<size_t>(g->size());
-  r.area = g->area(size);
-  for (size_t at = 0; at + 4 <= size; at += 4) *reinterpret_cast<float*>(r.area->bytes.data() + at) = value;
   auto promise = std::make_shared<std::promise<Result<int>>>();
   r.done = promise->get_future();
+  try {
+    r.area = g->area(size);
+  } catch (const Error& e) {
+    promise->set_value(e);
+    return r;
+  }
+  for (size_t at = 0; at + 4 <= size; at += 4) *reinterpret_cast<float*>(r.area->bytes.data() + at) = value;
   Work w;
   w.terms = t, w.area = r.area, w.deadline = std::chrono::steady_clock::now() + timeout;
   w.done = [promise](Result<int> got) { promise->set_value(std::move(got)); };
