@@ -31,7 +31,7 @@ inline Digits read_digits(const std::string& file) {
 
 /// On the server: every fifth image, which nobody trains on, or the others.
 struct DigitsPart {
-  gradwire::Tensor images, labels;  // (N, 1, 8, 8) of the session's dtype, (N)
+  gradwire::Tensor images, labels;  // (N, 1, 8, 8) float32, (N) int64
   int64_t count = 0;
   DigitsPart(const Digits& all, bool test) {
     Digits part;

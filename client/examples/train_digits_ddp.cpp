@@ -60,7 +60,7 @@ int run(const Options& options) {
   const Digits digits = read_digits(options.data);
   const DigitsPart train(digits, false), test(digits, true);
   DistributedSampler sampler(train.count, {.num_replicas = world, .rank = rank, .drop_last = true});
-  DataLoader loader(TensorDataset(train.images, train.labels),
+  DataLoader loader(TensorDataset(train.images.to(float64), train.labels),
                     {.batch_size = options.batch / world, .sampler = &sampler, .drop_last = true});
 
   Net net;
@@ -81,7 +81,7 @@ int run(const Options& options) {
     no_grad scope;
     total /= static_cast<double>(loader.size() * world);
     if (world > 1) dist::all_reduce(total);
-    const auto right = (net(test.images).argmax(1) == test.labels).to(float64).mean() * 100;
+    const auto right = (net(test.images.to(float64)).argmax(1) == test.labels).to(float64).mean() * 100;
     if (rank == 0)
       std::printf("epoch %d: loss %.6f, %.2f %% of the unseen digits recognised\n", epoch + 1, total.item<double>(),
                   right.item<double>());
