@@ -260,7 +260,7 @@ Cpp cpp(const Row& row, const Param& p, const string& tensor) {
       case Type::real:
         return {"Floats", "Floats", false};
       case Type::tensor:
-        return {"Tensors<" + tensor + ">", "std::vector<" + tensor + ">", true};
+        return {"Tensors<" + tensor + ">", "TensorVector<" + tensor + ">", true};
       case Type::index:
         return {"Indices<" + tensor + ">", "Indices<" + tensor + ">", true};
       default:

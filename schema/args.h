@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "schema/error.h"
@@ -173,6 +174,13 @@ template <class T> class Indices {
 };
 #pragma GCC diagnostic pop
 
+/// Tensors, kept: what a set of named options holds. One tensor is a list of it.
+template <class T> struct TensorVector : std::vector<T> {
+  using std::vector<T>::vector;
+  TensorVector() = default;
+  TensorVector(std::vector<T> v) : std::vector<T>(std::move(v)) {}
+  TensorVector(const T& one) : std::vector<T>{one} {}
+};
 /// Tensors that a set of named options holds; an empty list stands for none.
 template <class T> Tensors<T> kept(const std::vector<T>& v) { return v.empty() ? Tensors<T>() : Tensors<T>(v); }
 

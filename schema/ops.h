@@ -5879,7 +5879,7 @@ struct backward_options {
   T gradient{};
   std::optional<bool> retain_graph{};
   bool create_graph = false;
-  std::vector<T> inputs{};
+  TensorVector<T> inputs{};
 };
 template <Handle T>
 void backward(const T& self, As<T, const T&> gradient = {}, As<T, std::optional<bool>> retain_graph = {}, As<T, bool> create_graph = false, As<T, Tensors<T>> inputs = {}, std::source_location at = std::source_location::current()) {
@@ -5894,7 +5894,7 @@ void backward(const T& self, backward_options<T> o, std::source_location at = st
 template <class T>
 struct grad_options {
   [[no_unique_address]] Named named_{};
-  std::vector<T> grad_outputs{};
+  TensorVector<T> grad_outputs{};
   std::optional<bool> retain_graph{};
   bool create_graph = false;
   bool allow_unused = false;
@@ -6916,7 +6916,7 @@ std::vector<T> gather(const T& tensor, gather_ranks_options o, std::source_locat
 template <class T>
 struct scatter_ranks_options {
   [[no_unique_address]] Named named_{};
-  std::vector<T> scatter_list{};
+  TensorVector<T> scatter_list{};
   int64_t src = 0;
   std::string_view group = "";
 };

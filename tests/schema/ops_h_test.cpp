@@ -176,6 +176,10 @@ TEST_CASE("Lists of tensors come as lists, vectors, spans or one tensor", "[ops_
   const std::vector<outside::Tensor> both{a, b};
   grad(both, both, {.grad_outputs = {b, a}, .allow_unused = true});
   CHECK(said == "grad([#1, #2], [#1, #2], [#2, #1], None, False, True)");
+  grad(both, both, {.grad_outputs = both});
+  CHECK(said == "grad([#1, #2], [#1, #2], [#1, #2], None, False, False)");
+  grad(a, b, {.grad_outputs = a, .create_graph = true});
+  CHECK(said == "grad([#1], [#2], [#1], None, True, False)");
   a.backward(b);
   CHECK(said.starts_with("backward(#1, #2, None, False"));
   a.backward({.retain_graph = true});
