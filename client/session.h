@@ -67,6 +67,7 @@ class Session {
   friend gradwire::Tensor from_bytes(Session&, DType, std::span<const std::byte>, std::span<const int64_t>, bool,
                                      std::source_location);
   friend gradwire::Tensor tensor(Session&, Literal, TensorOptions, std::source_location);
+  friend gradwire::Tensor tensor_of(Session&, DType, std::span<const std::byte>, TensorOptions, std::source_location);
   friend void set_default_session(const Session&);
   friend void forget_default_session(const Session&);
   void fill(uint16_t op, const std::source_location& at, std::span<const Value<Tensor>> args, std::span<Tensor> out);

@@ -277,6 +277,14 @@ Tensor tensor(Session& session, Literal literal, TensorOptions options, std::sou
   return from_data(session, exact, bytes, flat.shape, {.dtype = to, .requires_grad = options.requires_grad}, at);
 }
 
+Tensor tensor_of(Session& session, DType dtype, std::span<const std::byte> bytes, TensorOptions options,
+                 std::source_location at) {
+  if (!options.dtype && dtype != DType::boolean)
+    options.dtype = is_floating(dtype) ? session.core().default_dtype() : DType::int64;
+  const int64_t shape[] = {static_cast<int64_t>(bytes.size()) / size_of(dtype)};
+  return from_data(session, dtype, bytes, shape, options, at);
+}
+
 Tensor tensor(Literal literal, TensorOptions options, std::source_location at) {
   return tensor(default_session(), literal, options, at);
 }

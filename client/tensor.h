@@ -281,6 +281,18 @@ Tensor from_span(const R& data, TensorOptions options = {}, std::source_location
   return from_span(default_session(), data, Ints(std::ranges::size(data)), options, at);
 }
 
+/// tensor() of a vector, array, span, ...: of floating numbers in the session's default dtype, of integers in int64.
+Tensor tensor_of(Session&, DType, std::span<const std::byte>, TensorOptions, std::source_location);
+template <std::ranges::contiguous_range R>
+Tensor tensor(Session& session, const R& data, TensorOptions options = {},
+              std::source_location at = std::source_location::current()) {
+  return tensor_of(session, kDTypeOf<std::ranges::range_value_t<R>>, std::as_bytes(std::span(data)), options, at);
+}
+template <std::ranges::contiguous_range R>
+Tensor tensor(const R& data, TensorOptions options = {}, std::source_location at = std::source_location::current()) {
+  return tensor(default_session(), data, options, at);
+}
+
 /// The constructors of old: integers are a shape, whose values are zeros, and a list is data. FloatTensor(5, 7, 3) has
 /// three dims, FloatTensor({3}) one element, 3.
 template <DType kType> struct TypedConstructor {

@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -26,6 +27,19 @@ TEST_CASE("Literals give shape and dtype", "[client][A7]") {
   CHECK(tensor({}).dtype() == float32);
   CHECK(tensor({1, 2}, {.dtype = float64, .requires_grad = true}).requires_grad());
   CHECK(tensor({1, 300}, {.dtype = int16}).to_vector<int64_t>() == std::vector<int64_t>{1, 300});
+}
+
+TEST_CASE("Vectors become tensors as the lists of PyTorch's tensor() do", "[client][A7]") {
+  Fake fake;
+  auto client = connect(fake.address());
+  CHECK(tensor(std::vector<double>{1.5, -2}).dtype() == float32);
+  CHECK(tensor(std::vector<double>{1.5, -2}).to_vector<float>() == std::vector<float>{1.5, -2});
+  CHECK(tensor(std::vector<int>{1, 2}).dtype() == int64);
+  CHECK(tensor(std::array{true, false}).dtype() == boolean);
+  CHECK(tensor(std::vector<float>{}).shape() == Shape{0});
+  CHECK(tensor(std::array{1, 2}, {.dtype = float64, .requires_grad = true}).requires_grad());
+  auto wide = client.open({.dtype = float64});
+  CHECK(tensor(wide, std::vector<float>{0.5}).dtype() == float64);
 }
 
 TEST_CASE("Bad literals are refused in PyTorch's words", "[client][A8]") {
