@@ -21,6 +21,7 @@ namespace basic {
 template <class T> class ReLU : public Module<T> {
  public:
   explicit ReLU(ReLUOptions o = {}) : Module<T>("ReLU", o.inplace ? "inplace=True" : ""), inplace_(o.inplace) {}
+  explicit ReLU(Flag inplace) : ReLU(ReLUOptions{.inplace = inplace}) {}
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) { return inplace_ ? T(v.relu_(at)) : v.relu(at); });
   }

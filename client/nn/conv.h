@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -63,6 +64,15 @@ template <class T, int N> class Conv : public Module<T> {
   Conv(int64_t in_channels, int64_t out_channels, Ints kernel_size, const ConvOptions& o = {},
        std::source_location at = std::source_location::current())
       : Conv(default_maker<T>(), in_channels, out_channels, kernel_size, o, at) {}
+  /// Stride and padding in PyTorch's places: Conv2d(3, 16, 3, 2, 1).
+  template <std::integral S>
+  Conv(int64_t in_channels, int64_t out_channels, Ints kernel_size, S stride,
+       std::source_location at = std::source_location::current())
+      : Conv(in_channels, out_channels, kernel_size, ConvOptions{.stride = stride}, at) {}
+  template <std::integral S, std::integral P>
+  Conv(int64_t in_channels, int64_t out_channels, Ints kernel_size, S stride, P padding, ConvOptions o = {},
+       std::source_location at = std::source_location::current())
+      : Conv(in_channels, out_channels, kernel_size, (o.stride = stride, o.padding = padding, o), at) {}
 
   const T& weight() const { return this->state().parameters[0].tensor; }
   const T& bias() const { return this->state().parameters[1].tensor; }
@@ -102,6 +112,15 @@ template <class T, int N> class ConvTranspose : public Module<T> {
   ConvTranspose(int64_t in_channels, int64_t out_channels, Ints kernel_size, const ConvTransposeOptions& o = {},
                 std::source_location at = std::source_location::current())
       : ConvTranspose(default_maker<T>(), in_channels, out_channels, kernel_size, o, at) {}
+  /// Stride and padding in PyTorch's places: ConvTranspose2d(3, 16, 3, 2, 1).
+  template <std::integral S>
+  ConvTranspose(int64_t in_channels, int64_t out_channels, Ints kernel_size, S stride,
+                std::source_location at = std::source_location::current())
+      : ConvTranspose(in_channels, out_channels, kernel_size, ConvTransposeOptions{.stride = stride}, at) {}
+  template <std::integral S, std::integral P>
+  ConvTranspose(int64_t in_channels, int64_t out_channels, Ints kernel_size, S stride, P padding,
+                ConvTransposeOptions o = {}, std::source_location at = std::source_location::current())
+      : ConvTranspose(in_channels, out_channels, kernel_size, (o.stride = stride, o.padding = padding, o), at) {}
 
   const T& weight() const { return this->state().parameters[0].tensor; }
   const T& bias() const { return this->state().parameters[1].tensor; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -42,6 +43,12 @@ template <class T, int N> class MaxPool : public Module<T> {
                           ", padding=" + py_size(padding_) + ", dilation=" + py_size(dilation_) +
                           ", ceil_mode=" + py(ceil_);
   }
+  /// Stride and padding in PyTorch's places: MaxPool2d(3, 2, 1).
+  template <std::integral S>
+  MaxPool(Ints kernel_size, S stride) : MaxPool(kernel_size, MaxPoolOptions{.stride = stride}) {}
+  template <std::integral S, std::integral P>
+  MaxPool(Ints kernel_size, S stride, P padding, MaxPoolOptions o = {})
+      : MaxPool(kernel_size, (o.stride = stride, o.padding = padding, o)) {}
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) {
       if constexpr (N == 1)
@@ -75,6 +82,11 @@ template <class T, int N> class AvgPool : public Module<T> {
     const auto text = [](const Shape& s) { return N == 1 ? py_tuple(s) : py_size(s); };
     this->state().extra = "kernel_size=" + text(kernel_) + ", stride=" + text(stride_) + ", padding=" + text(padding_);
   }
+  template <std::integral S>
+  AvgPool(Ints kernel_size, S stride) : AvgPool(kernel_size, AvgPoolOptions{.stride = stride}) {}
+  template <std::integral S, std::integral P>
+  AvgPool(Ints kernel_size, S stride, P padding, AvgPoolOptions o = {})
+      : AvgPool(kernel_size, (o.stride = stride, o.padding = padding, o)) {}
   T operator()(const T& x, std::source_location at = std::source_location::current()) const {
     return this->call(x, [&](const T& v) {
       if constexpr (N == 1)

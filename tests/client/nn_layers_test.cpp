@@ -44,6 +44,25 @@ TEST_CASE_METHOD(NnFixture, "Convolution layers are the functions with the modul
   CHECK(half.weight().dtype() == float64);
 }
 
+TEST_CASE_METHOD(NnFixture, "Stride and padding may stand in PyTorch's places", "[client][nn]") {
+  CHECK(nn::Conv2d(3, 4, 3, 2).str() == "Conv2d(3, 4, kernel_size=(3, 3), stride=(2, 2))");
+  CHECK(nn::Conv2d(3, 4, 3, 2, 1, {.bias = false}).str() ==
+        "Conv2d(3, 4, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), bias=False)");
+  CHECK(nn::ConvTranspose2d(3, 4, 4, 2, 1).str() ==
+        "ConvTranspose2d(3, 4, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1))");
+  CHECK(nn::MaxPool2d(3, 2, 1).str() == "MaxPool2d(kernel_size=3, stride=2, padding=1, dilation=1, ceil_mode=False)");
+  CHECK(nn::MaxPool2d(3, 2, 1, {.ceil_mode = true}).str() ==
+        "MaxPool2d(kernel_size=3, stride=2, padding=1, dilation=1, ceil_mode=True)");
+  CHECK(nn::AvgPool2d(3, 2).str() == "AvgPool2d(kernel_size=3, stride=2, padding=0)");
+  CHECK(nn::AvgPool2d(3, 2, 1).str() == "AvgPool2d(kernel_size=3, stride=2, padding=1)");
+  CHECK(nn::ReLU(true).str() == "ReLU(inplace=True)");
+  const auto x = randn({2, 3, 7, 8});
+  CHECK(equal(nn::MaxPool2d(3, 2, 1)(x), max_pool2d(x, 3, 2, 1)));
+  CHECK(equal(nn::AvgPool2d(3, 2, 1, {.count_include_pad = false})(x), avg_pool2d(x, 3, 2, 1, false, false)));
+  nn::ConvTranspose2d t(3, 4, 4, 2, 1, {.output_padding = 1});
+  CHECK(equal(t(x), conv_transpose2d(x, t.weight(), t.bias(), 2, 1, 1)));
+}
+
 TEST_CASE_METHOD(NnFixture, "Padding may be same, valid, or follow a mode", "[client][nn]") {
   const auto x = randn({2, 3, 7, 8});
   nn::Conv2d same(3, 4, {3, 5}, {.padding = "same", .dilation = {1, 2}});
