@@ -13,6 +13,7 @@
 #include "client/nn/linear.h"
 #include "client/nn/loss.h"
 #include "client/nn/module.h"
+#include "client/nn/module_list.h"
 #include "client/nn/norm.h"
 #include "client/nn/pad.h"
 #include "client/nn/pool.h"
@@ -79,5 +80,6 @@ using CrossEntropyLoss = basic::CrossEntropyLoss<Tensor>;
 using BCELoss = basic::BCELoss<Tensor>;
 using BCEWithLogitsLoss = basic::BCEWithLogitsLoss<Tensor>;
 using Sequential = basic::Sequential<Tensor>;
+using basic::ModuleList;  // ModuleList<Block>
 
 }  // namespace gradwire::nn

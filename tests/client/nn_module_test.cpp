@@ -281,3 +281,29 @@ TEST_CASE_METHOD(NnFixture, "A model may be as deep as memory allows", "[client]
   CHECK(wide.modules().size() == 41);
   CHECK_THROWS_MATCHES(wide.state_dict(), BadArgument, Message("a model has at most 1000000 modules"));
 }
+
+TEST_CASE_METHOD(NnFixture, "A list of modules has their parameters, and its owner calls them", "[client][nn]") {
+  struct Net : nn::Module {
+    nn::ModuleList<nn::Linear> layers{nn::Linear(3, 3), nn::Linear(3, 3)};
+    Net() : nn::Module("Net") { add_module("layers", layers); }
+    Tensor operator()(Tensor x) const {
+      for (const nn::Linear& layer : layers) x = relu(layer(x));
+      return x;
+    }
+  };
+  const Net net;
+  net.layers.append(nn::Linear(3, 2, {.bias = false}));
+  CHECK(first(net.named_parameters()) ==
+        Names{"layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias", "layers.2.weight"});
+  CHECK(net.layers.size() == 3);
+  CHECK(net(ones({5, 3})).shape() == Shape{5, 2});
+  CHECK(net.layers[-1].is(net.layers[2]));
+  const auto same = net.layers;  // a second handle
+  same.append(nn::Linear(2, 2));
+  CHECK(net.layers.size() == 4);
+  CHECK_THROWS_MATCHES(net.layers[4], IndexOutOfRange, Message("index 4 is out of range"));
+  CHECK_THROWS_MATCHES(net.layers[-5], IndexOutOfRange, Message("index -5 is out of range"));
+  CHECK(nn::ModuleList<nn::Linear>{}.str() == "ModuleList()");
+  CHECK(nn::ModuleList{nn::Linear(3, 2)}.str() ==
+        "ModuleList(\n  (0): Linear(in_features=3, out_features=2, bias=True)\n)");
+}
