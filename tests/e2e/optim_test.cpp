@@ -84,6 +84,28 @@ TEST_CASE("A client saves an optimiser in the middle and goes on from there", "[
   CHECK(p.to_vector<float>() == q.to_vector<float>());
 }
 
+// PyTorch's numbers: SGD([{'params': [w], 'lr': .01}, {'params': [b], 'weight_decay': 0.},
+// {'params': [c], 'momentum': 0.}], lr=.1, momentum=.9, weight_decay=.5), three steps.
+TEST_CASE("Groups of parameters override the optimiser's options, the first one too", "[e2e][F12]") {
+  auto client = gradwire::connect("local");
+  const auto w = gradwire::tensor({1., -2.}, {.requires_grad = true}),
+             b = gradwire::tensor({.5}, {.requires_grad = true}), c = gradwire::tensor({3.}, {.requires_grad = true});
+  optim::SGD opt({{{w}, {.lr = .01}}, {{b}, {.weight_decay = 0}}, {{c}, {.momentum = 0}}},
+                 {.lr = .1, .momentum = .9, .weight_decay = .5});
+  CHECK(opt.groups() == 3);
+  CHECK(opt.lr(0) == .01);
+  CHECK(opt.lr(1) == .1);
+  for (int k = 0; k < 3; ++k) {
+    opt.zero_grad();
+    ((w * w).sum() + (b * b).sum() + (c * c).sum()).backward();
+    opt.step();
+  }
+  const auto got = gradwire::cat({w, b, c}).to_vector<double>();
+  const std::vector<double> want{0.8627343773841858, -1.7254687547683716, 0.03099999949336052, 1.265625};
+  for (size_t i = 0; i < 4; ++i) CHECK(std::abs(got.at(i) - want[i]) < 1e-6);
+  CHECK_THROWS_AS(optim::Adagrad({{{w}, {.initial_accumulator_value = 1}}}), gradwire::BadArgument);
+}
+
 TEST_CASE("Mistakes with optimisers reach the client as errors of the operator", "[e2e][F2][F13]") {
   auto client = gradwire::connect("local");
   auto p = gradwire::tensor({1., -2.}, {.requires_grad = true});
@@ -104,6 +126,12 @@ TEST_CASE("Mistakes with optimisers reach the client as errors of the operator",
   CHECK(sync([&] { optim::SGD({p}, {}); }) ==
         "optim.SGD: parameter group didn't specify a value of required optimization parameter lr");
   CHECK(sync([&] { optim::SGD({}, {.lr = 0.1}); }) == "optim.SGD: optimizer got an empty parameter list");
+  try {
+    optim::SGD(std::vector<Tensor>{}, {.lr = 0.1});
+    FAIL("an optimiser without parameters");
+  } catch (const gradwire::Error& e) {
+    CHECK(e.where().line == __LINE__ - 3);
+  }
   CHECK(sync([&] { optim::SGD({p * 2}, {.lr = 0.1}); }) == "optim.SGD: can't optimize a non-leaf Tensor");
   CHECK(sync([&] { gradwire::optim_step(p); }) ==
         "optim.step: optim.step(): argument 'self' (position 1) must be Optimizer, not Tensor");
