@@ -23,7 +23,9 @@ class Schedule {
   void step() { step(last_epoch_ + 1); }
   void step(int64_t epoch);
   int64_t last_epoch() const { return last_epoch_; }
+  /// The rates that are set now, one a group.
   std::vector<double> last_lr() const;
+  std::vector<double> get_last_lr() const { return last_lr(); }
 
  protected:
   /// last_epoch: -1 begins; else it goes on from there, for an optimiser that had a schedule before or was given

@@ -41,6 +41,7 @@ template <class S, class... A> Rates walk(size_t epochs, A... arguments) {
     seen.push_back(groups.lr());
     closed.push_back(schedule.lr(static_cast<int64_t>(e)));
     CHECK(schedule.last_lr() == Rates{groups.lr()});
+    CHECK(schedule.get_last_lr() == schedule.last_lr());
     schedule.step();
   }
   CHECK(seen == closed);
