@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "client/datasets/sampler.h"
 #include "client/errors.h"
 
 namespace gradwire::distributed {
@@ -31,6 +32,13 @@ void copy_into(const std::vector<Tensor>& to, const std::vector<Tensor>& from, c
   for (size_t i = 0; i < to.size(); ++i) gradwire::copy_(to[i], from[i], at);
 }
 
+/// What a DistributedSampler asks: the default session's place in its default group.
+std::optional<World> world_of_the_default_session() {
+  Session& session = default_session();
+  if (!is_initialized(session)) return std::nullopt;
+  return World{get_world_size(session), get_rank(session)};
+}
+
 }  // namespace
 
 void init_process_group(Session& session, const InitOptions& o, Here at) {
@@ -38,6 +46,7 @@ void init_process_group(Session& session, const InitOptions& o, Here at) {
   gradwire::init_process_group(session, o.backend, o.init_method, o.world_size, o.rank, o.group_name,
                                std::chrono::duration<double>(o.timeout).count(), variables, "", at)
       .item<int64_t>(at);
+  set_default_world(world_of_the_default_session);
 }
 void init_process_group(const InitOptions& o, Here at) { init_process_group(default_session(), o, at); }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/tensor.h"
@@ -46,6 +48,13 @@ using Here = std::source_location;
 /// Makes the default group, and waits until all ranks have joined. env:// reads this program's environment.
 void init_process_group(Session&, const InitOptions& = {}, Here = Here::current());
 void init_process_group(const InitOptions& = {}, Here = Here::current());
+/// The backend in front, as PyTorch has it: init_process_group("nccl"). No template would take `{.rank = 1}` for a
+/// text.
+template <std::convertible_to<std::string_view> S>
+void init_process_group(const S& backend, InitOptions o = {}, Here at = Here::current()) {
+  o.backend = std::string_view(backend);
+  init_process_group(o, at);
+}
 bool is_initialized(Here = Here::current());
 bool is_initialized(Session&, Here = Here::current());
 /// Leaves a group; the others' operations fail from then on.
@@ -157,6 +166,11 @@ template <class Model> class DistributedDataParallel : public DistributedData {
   explicit DistributedDataParallel(Model& module, DistributedOptions options = {}, Here at = Here::current())
       : DistributedData(module.parameters(), buffers_of(module), std::move(options), at), module_(module) {}
   Model& module() const { return module_; }
+  // The module's own.
+  std::vector<Tensor> parameters() const { return module_.parameters(); }
+  void train(bool mode = true) const { module_.train(mode); }
+  void eval() const { module_.train(false); }
+  void zero_grad(bool set_to_none = true, Here at = Here::current()) const { module_.zero_grad(set_to_none, at); }
   template <class... Args> auto operator()(Args&&... args) const {
     sync_buffers();
     return module_(std::forward<Args>(args)...);

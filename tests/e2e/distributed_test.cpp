@@ -13,6 +13,7 @@
 
 #include "client/distributed.h"
 #include "client/gradwire.h"
+#include "client/nn/nn.h"
 #include "tests/server/rig.h"
 #include "tests/server/rpc_rig.h"
 #include "tests/support/fake_cluster.h"
@@ -204,6 +205,49 @@ TEST_CASE("env:// reads the client's environment, not the server's", "[H8]") {
   REQUIRE(seen.size() == 3);
   CHECK(seen[0] == std::pair<std::string, std::string>("MASTER_ADDR", "10.1.1.20"));
   CHECK(seen[2] == std::pair<std::string, std::string>("WORLD_SIZE", "1"));
+}
+
+TEST_CASE("A distributed sampler takes the rank of the default session's group", "[G4][H2]") {
+  World w = a_world();
+  CHECK(w.run(2, [](gradwire::Session& s, int rank) {
+    if (rank == 1) {
+      gradwire::set_default_session(s);
+      const gradwire::DistributedSampler sampler(10);
+      must(sampler.num_replicas() == 2 && sampler.rank() == 1, "the sampler's place");
+    }
+    dist::barrier(s);
+    if (rank == 1) {
+      auto other = gradwire::connect("local");
+      gradwire::set_default_session(other.session());
+      std::string said;
+      try {
+        gradwire::DistributedSampler(10);
+      } catch (const gradwire::Error& e) {
+        said = e.what();
+      }
+      must(said.starts_with("Default process group has not been initialized"), "a session without a group: " + said);
+    }
+  }) == fine(2));
+}
+
+TEST_CASE("The backend may stand in front", "[H2][H33]") {
+  gradwire::server::cluster::FakeCluster cluster;
+  gradwire::server::RpcRig rig;
+  rig.service.use(&cluster);
+  auto client = gradwire::connect(rig.address());
+  gradwire::set_default_session(client.session());
+  dist::init_process_group("gloo", {.init_method = "tcp://fake:2", .world_size = 1, .rank = 0});
+  CHECK(dist::get_world_size() == 1);
+  const gradwire::nn::Sequential net(gradwire::nn::Linear(2, 1), gradwire::nn::Dropout());
+  const gradwire::nn::DistributedDataParallel ddp(net);
+  CHECK(ddp.parameters().size() == 2);
+  ddp.eval();
+  CHECK_FALSE(net.is_training());
+  ddp.train();
+  CHECK(net[1].is_training());
+  ddp(gradwire::ones({1, 2})).sum().backward();
+  ddp.zero_grad();
+  CHECK_FALSE(ddp.parameters()[0].has_grad());
 }
 
 TEST_CASE("Two ranks train as one would on the whole batch", "[H32][H33][H35]") {
