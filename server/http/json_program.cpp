@@ -65,7 +65,8 @@ std::vector<Program::Input> read_inputs(Doc::Ref v, DType floating, std::vector<
     try {
       inputs.push_back(read_tensor(value, floating));
     } catch (const Error& e) {
-      throw Error(e.code(), "inputs " + quoted(key) + ": " + e.message());
+      const char* how = declared ? "; what every run gives is declared by its name: \"inputs\": [\"x\"]" : "";
+      throw Error(e.code(), "inputs " + quoted(key) + ": " + e.message() + how);
     }
     inputs.back().name = key;
   });

@@ -97,7 +97,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/sessions/{session}/run", Body::json, Gives::json, 200, run_program, "Run a program once.", "Program",
      "Result", nullptr, false},
     {"PUT", "/v1/sessions/{session}/programs/{program}", Body::json, Gives::json, 201, put_program,
-     "Store a program under a name.", "Program", "StoredProgram", nullptr, false},
+     "Store a program under a name.", "Definition", "StoredProgram", nullptr, false},
     {"DELETE", "/v1/sessions/{session}/programs/{program}", Body::none, Gives::nothing, 204, delete_program,
      "Forget a stored program.", nullptr, nullptr, nullptr, false},
     {"POST", "/v1/sessions/{session}/programs/{program}/run", Body::json, Gives::json, 200, run_stored,

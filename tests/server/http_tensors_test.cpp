@@ -111,6 +111,23 @@ TEST_CASE("A stored program runs with new inputs, one request a step", "[rest3]"
   CHECK(code_of(peer.ask("POST", s + "/programs/step/run", "{}", kJson).body) == "no_program");
 }
 
+TEST_CASE("What every run gives is declared by its name, and the error for other ways says so", "[rest3]") {
+  Site site;
+  Peer peer(site);
+  const std::string path = open_session(peer) + "/programs/p";
+  const std::string ops = R"("ops":[{"op":"mul","in":["x","x"],"out":"y"}],"fetch":["y"]})";
+  const Reply refused = peer.ask("PUT", path, R"({"inputs":{"x":{"dtype":"float32","shape":[2]}},)" + ops, kJson);
+  CHECK(refused.status == 400);
+  CHECK(refused.body.find("inputs 'x': a tensor needs data; what every run gives is declared by its name: "
+                          R"(\"inputs\": [\"x\"])") != std::string::npos);
+  for (const char* inputs : {R"(["x"])", R"({"x":{}})", R"({"x":null})"})
+    CHECK(peer.ask("PUT", path, std::string(R"({"inputs":)") + inputs + "," + ops, kJson).status == 201);
+  // The contract has these forms, for storing only.
+  const std::string api = peer.ask("GET", "/v1/openapi.json").body;
+  CHECK(api.find("#/components/schemas/Definition") != std::string::npos);
+  CHECK(api.find(R"("Definition":{"type":"object","properties":{"inputs":{"description")") != std::string::npos);
+}
+
 TEST_CASE("npy goes in and comes out by Content-Type and Accept", "[rest1]") {
   Site site;
   Peer peer(site);
