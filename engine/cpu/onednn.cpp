@@ -61,8 +61,7 @@ struct Roles {
 Key key_of(ConvPass pass, const Roles& r, const ConvParams& p) {
   Key k;
   size_t i = 0;
-  for (const int64_t n : {static_cast<int64_t>(pass), int64_t{team()}, int64_t{r.x.ndim}, p.groups})
-    k.words[i++] = n;
+  for (const int64_t n : {static_cast<int64_t>(pass), int64_t{team()}, int64_t{r.x.ndim}, p.groups}) k.words[i++] = n;
   for (int d = 0; d < r.x.ndim; ++d) k.words[i++] = r.x.shape[d], k.words[i++] = r.w.shape[d];
   for (int d = 0; d < r.x.ndim - 2; ++d) {
     for (const int64_t n : {r.g.shape[d + 2], p.stride[d], p.padding[d], p.dilation[d]}) k.words[i++] = n;
