@@ -366,6 +366,24 @@ TEST_CASE("what is there already stays as it is, also if nothing is in it", "[cl
   CHECK(std::filesystem::is_fifo(pipe));
 }
 
+TEST_CASE("a server is in so many groups and no more, until one is left", "[cluster][H2]") {
+  Servers servers(1);
+  std::vector<GroupPtr> groups;
+  const auto another = [&] {
+    auto o = servers.options(0, 1);
+    o.group_name = std::to_string(groups.size());
+    auto g = join(servers[0], o).get();
+    if (g) groups.push_back(*g);
+    return g ? "joined" : g.error().message();
+  };
+  std::string said = "joined";
+  while (said == "joined" && groups.size() < 2000) said = another();
+  CHECK(said == "this server's sessions are in too many groups");
+  CHECK(groups.size() > 1000);
+  groups.pop_back();
+  CHECK(another() == "joined");
+}
+
 TEST_CASE("joining ends when nobody waits for it any more, wherever it is", "[cluster][H12]") {
   Folder folder;
   Servers servers(2);
