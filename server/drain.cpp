@@ -3,12 +3,17 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "schema/error.h"
 
@@ -23,6 +28,18 @@ struct Descriptor {
   }
 };
 
+/// Whether a process blocks or handles a signal, which then does not end it.
+bool awaits(pid_t pid, int signal) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  if (!status) return true;  // who is hidden from us is nobody else's
+  uint64_t mask = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigBlk:") || line.starts_with("SigCgt:"))
+      mask |= std::strtoull(line.c_str() + std::strlen("SigBlk:"), nullptr, 16);
+  }
+  return (mask >> (signal - 1) & 1) != 0;
+}
+
 }  // namespace
 
 void ask_to_drain(const std::string& path) {
@@ -32,6 +49,8 @@ void ask_to_drain(const std::string& path) {
     throw Error(Code::bad_argument, "drain needs the server's Unix socket: --unix PATH");
   std::memcpy(to.sun_path, path.data(), path.size());
   const Descriptor link{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const timeval patience{5, 0};  // with a listener that is stopped, whose queue is full
+  ::setsockopt(link.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (link.fd < 0 || ::connect(link.fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
     const int error = errno;
     throw Error(error == EACCES ? Code::forbidden : Code::unavailable,
@@ -47,6 +66,9 @@ void ask_to_drain(const std::string& path) {
   const Descriptor process{static_cast<int>(::syscall(SYS_pidfd_open, server.pid, 0))};
   char nothing;
   const bool alive = ::recv(link.fd, &nothing, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+  // Whom SIGUSR1 would end is not ours.
+  if (process.fd >= 0 && alive && !awaits(server.pid, SIGUSR1))
+    throw Error(Code::bad_argument, "the process that listens on " + path + " is no server of Gradwire's");
   if (process.fd < 0 || !alive) throw Error(Code::unavailable, "the server on " + path + " is ending");
   if (::syscall(SYS_pidfd_send_signal, process.fd, SIGUSR1, nullptr, 0) != 0)
     throw Error(errno == EPERM ? Code::forbidden : Code::unavailable,

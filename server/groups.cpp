@@ -121,6 +121,11 @@ class Groups::Moving final : public Answered<int> {
   const std::shared_ptr<std::atomic<size_t>> all_;
 };
 
+/// Who waits for a group: when this is gone, nobody does.
+struct Groups::Asker {
+  std::shared_ptr<Making> making;
+};
+
 class Groups::Making final : public Answered<cluster::GroupPtr> {
  public:
   Making(Groups& owner, std::string name, std::vector<int> ranks)
@@ -235,8 +240,10 @@ TransferPtr Groups::join(std::string_view name, cluster::JoinOptions o) {
     making->set(std::move(r));
     wake();
   };
+  const auto asker = std::make_shared<Asker>(making);
+  o.asker = asker;
   core_.shared.cluster.join(std::move(o), std::move(done));
-  return making;
+  return {asker, making.get()};
 }
 
 TransferPtr Groups::split(std::string_view parent, std::string_view name, std::span<const int64_t> ranks) {

@@ -54,7 +54,7 @@ class ClusterUse {
 /// is woken when something is done. Groups of the server stand behind the session's own.
 class Groups final : public engine::Exchange {
  public:
-  static constexpr size_t kGroups = 256;
+  static constexpr size_t kGroups = 64;
   explicit Groups(Core&);
 
   bool has(std::string_view) override;
@@ -73,6 +73,7 @@ class Groups final : public engine::Exchange {
  private:
   class Moving;
   class Making;
+  struct Asker;
   struct Entry {
     cluster::GroupPtr group;      // null where this session is no member
     std::vector<int> ranks;       // the default group's rank of each; empty: the same

@@ -61,13 +61,26 @@ struct Roles {
 Key key_of(ConvPass pass, const Roles& r, const ConvParams& p) {
   Key k;
   size_t i = 0;
-  for (const int64_t n : {static_cast<int64_t>(pass), int64_t{team()}, int64_t{r.x.ndim}, p.groups})
-    k.words[i++] = n;
+  for (const int64_t n : {static_cast<int64_t>(pass), int64_t{team()}, int64_t{r.x.ndim}, p.groups}) k.words[i++] = n;
   for (int d = 0; d < r.x.ndim; ++d) k.words[i++] = r.x.shape[d], k.words[i++] = r.w.shape[d];
   for (int d = 0; d < r.x.ndim - 2; ++d) {
     for (const int64_t n : {r.g.shape[d + 2], p.stride[d], p.padding[d], p.dilation[d]}) k.words[i++] = n;
   }
   return k;
+}
+
+/// oneDNN computes places with 32 bits and does not look whether they fit: with a stride of 2^31 - 1 its gradients are
+/// wrong, and with tensors of no elements it ends the process.
+bool within_onednn(const Roles& r, const ConvParams& p) {
+  constexpr int64_t kReach = int64_t{1} << 20;  // elements that a window or a step may span
+  for (const View* v : {&r.x, &r.w, &r.g}) {
+    if (v->numel() == 0) return false;
+  }
+  for (int d = 0; d < r.x.ndim - 2; ++d) {
+    const int64_t span = p.dilation[d] * (r.w.shape[d + 2] - 1) + 1;
+    if (std::max({span, p.stride[d], p.padding[d], p.dilation[d]}) > kReach) return false;
+  }
+  return true;
 }
 
 /// One tensor of a plan: as the caller has it, as the convolution wants it, and the copying between the two, if any.
@@ -218,7 +231,7 @@ class Plans {
     }
     std::shared_ptr<Plan> plan;
     try {
-      plan = make_plan(pass, r, p);
+      plan = within_onednn(r, p) ? make_plan(pass, r, p) : std::make_shared<Plan>();
     } catch (const dnnl::error& e) {
       if (e.status == dnnl_out_of_memory) throw Error(Code::memory_limit, "out of memory in a convolution");
       plan = std::make_shared<Plan>();  // not for oneDNN

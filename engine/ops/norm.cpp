@@ -113,7 +113,7 @@ Results layer(const Call& c) {
 
 // Groups of channels, normalised one by one for each image.
 Tensor grouped(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
-  const int64_t batch = x.size(0), all = batch * groups, rest = all == 0 ? 0 : x.numel() / all;
+  const int64_t all = checked_numel(Shape{x.size(0), groups}), rest = all == 0 ? 0 : x.numel() / all;
   const Tensor w = cast(x, wide(x.dtype()));
   const Tensor y = reshape(channel_norm(reshape(w, {1, all, rest}), {}, {}, eps)[0], Ints(x.shape()));
   if (!weight && !bias) return cast(y, x.dtype());

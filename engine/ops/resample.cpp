@@ -62,8 +62,9 @@ Bands nearest(int64_t n, int64_t m, double scale, bool exact) {
   Bands b(m);
   for (int64_t o = 0; o < m; ++o) {
     const float place = (static_cast<float>(o) + (exact ? 0.5f : 0.0f)) * static_cast<float>(scale);
-    const auto at = static_cast<int64_t>(std::min(std::floor(place), static_cast<float>(n - 1)));
-    b.add(o, std::min(at, n - 1), std::min(at, n - 1) + 1, 1);
+    // A place may be infinite, or no number: the first of a scale that floats do not hold.
+    const int64_t at = place >= static_cast<float>(n - 1) ? n - 1 : place > 0 ? static_cast<int64_t>(place) : 0;
+    b.add(o, at, at + 1, 1);
   }
   return b;
 }

@@ -20,6 +20,10 @@ struct JoinOptions {
   std::chrono::milliseconds timeout{30000};  // of joining, and of each collective
   // What env:// reads: the client's (or the server's) MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK.
   std::vector<std::pair<std::string, std::string>> environment;
+  // Joining ends, and the group with it, when what this points to is no more: nobody waits for it. Not set: somebody
+  // does.
+  std::optional<std::weak_ptr<const void>> asker{};
+  bool abandoned() const { return asker && asker->expired(); }
 };
 
 /// One rank's membership. Any thread may call.

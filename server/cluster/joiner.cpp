@@ -119,8 +119,8 @@ void Joiner::again(const std::string& problem) {
 void Joiner::seated(const Message& m, const Seated& s) {
   const auto line = std::make_shared<Line>(Line{std::move(channel_), {}});
   route(line);
-  const Member::Place place{m.group,          m.epoch,          s.rank,  static_cast<int>(s.addresses.size()),
-                            options_.backend, options_.timeout, "rank 0"};
+  const Member::Place place{m.group,          m.epoch,          s.rank,   static_cast<int>(s.addresses.size()),
+                            options_.backend, options_.timeout, "rank 0", options_.asker};
   auto done = std::move(done_);
   // What was needed to meet stays until the others have met as well: the group forms then, or fails.
   Member::begin(loop_, line, place, std::move(plane_), deadline_,
@@ -131,6 +131,7 @@ void Joiner::seated(const Message& m, const Seated& s) {
 }
 
 void Joiner::on_time(Moment now) {
+  if (done_ && options_.abandoned()) return finish(Error(Code::cancelled, "nobody waits for the group any more"));
   if (!done_ || now < deadline_) return;
   if (place_ && !channel_ && meeting_.empty()) {
     if (now >= deadline_ + kMaxPause)

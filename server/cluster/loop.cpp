@@ -10,7 +10,8 @@ namespace gradwire::server::cluster {
 namespace {
 
 constexpr auto kTick = 50 * kj::MILLISECONDS;
-constexpr size_t kMaxJoins = 256;  // under way
+constexpr size_t kMaxJoins = 256;     // under way
+constexpr size_t kMaxMembers = 1024;  // each has a process of its own
 constexpr auto kParting = kj::SECONDS;
 
 bool yes(const std::string&) { return true; }
@@ -94,6 +95,7 @@ void Loop::join(JoinOptions options, Answer<GroupPtr> done) {
 }
 
 std::unique_ptr<DataPlane> Loop::make_plane(const std::string& backend) {
+  if (members_.size() > kMaxMembers) throw Error(Code::overloaded, "this server's sessions are in too many groups");
   auto plane = setup_.options.make_plane ? setup_.options.make_plane(backend, setup_.options.data) : nullptr;
   if (plane) return plane;
   std::string upper = backend;

@@ -19,20 +19,33 @@ namespace {
 
 constexpr size_t kMaxFile = 1 << 20;
 constexpr const char* kDone = "done ";
+constexpr Milliseconds kAboutToWrite{1000};
 
 /// The file while this process has its lock.
 class Locked {
  public:
   enum class State : uint8_t { held, busy, gone, failed };
   Locked(const std::string& path, bool create) {
-    const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0);
-    fd_ = ::open(path.c_str(), flags, 0600);
-    if (fd_ < 0) {
-      state = errno == ENOENT && !create ? State::gone : State::failed;
-      return;
-    }
+    constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
     struct stat own {
     }, there{};
+    if (create) {
+      fd_ = ::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0600);
+      made = fd_ >= 0;
+      if (!made && errno != EEXIST) return;
+    }
+    if (!made) {
+      // To open something else than a file may do things to it.
+      if (::lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+        errno = EINVAL;
+        return;
+      }
+      fd_ = ::open(path.c_str(), kFlags);
+      if (fd_ < 0) {
+        if (errno == ENOENT) state = create ? State::busy : State::gone;
+        return;
+      }
+    }
     if (::fstat(fd_, &own) < 0) return;
     if (!S_ISREG(own.st_mode)) {
       errno = EINVAL;
@@ -79,6 +92,7 @@ class Locked {
   }
 
   State state = State::failed;
+  bool made = false;  // the file, which was not there
 
  private:
   int fd_ = -1;
@@ -155,6 +169,7 @@ class FileMeeting final : public Meeting {
   /// What it comes to, or nothing yet.
   std::optional<Result<Met>> look() {
     const Locked file(path_, !written_);
+    made_ = made_ || file.made;
     switch (file.state) {
       case Locked::State::busy:
         return std::nullopt;
@@ -166,6 +181,14 @@ class FileMeeting final : public Meeting {
         break;
     }
     std::string text = file.read();
+    if (text.empty() && !written_ && !made_) {
+      // Its rank is about to write into it; or it is somebody else's.
+      const Moment now = std::chrono::steady_clock::now();
+      if (now - empty_since_.value_or(now) > kAboutToWrite)
+        fail("is there already, and is empty: it must be a path that does not exist yet");
+      if (!empty_since_) empty_since_ = now;
+      return std::nullopt;
+    }
     Content content = parse(text);
     std::vector<Guest> mine;
     for (auto& [name, guest] : content.guests) {
@@ -231,7 +254,8 @@ class FileMeeting final : public Meeting {
   const Guest self_;
   const Moment deadline_;
   Done<Result<Met>> done_;
-  bool written_ = false, complete_ = false;  // the thread's
+  bool made_ = false, written_ = false, complete_ = false;  // the thread's
+  std::optional<Moment> empty_since_;
   size_t seen_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -353,6 +353,8 @@ void Member::on_lost(const Error& why) {
 
 void Member::on_time(Moment now) {
   if (!home_) return;
+  if (joined_ && place_.asker && place_.asker->expired())
+    return failed(Error(Code::cancelled, "a rank waits for the group no longer"));
   if (joined_ && now >= deadline_ + kAnswerGrace)
     return failed(Error(Code::deadline_exceeded,
                         "could not establish connection with other processes: waiting for "

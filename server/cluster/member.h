@@ -33,7 +33,8 @@ class Member : public std::enable_shared_from_this<Member> {
     int rank = 0, size = 0;
     std::string backend;
     Milliseconds timeout{0};
-    std::string meets_at = "rank 0";  // whose server has the coordinator
+    std::string meets_at = "rank 0";                   // whose server has the coordinator
+    std::optional<std::weak_ptr<const void>> asker{};  // as JoinOptions has it
   };
   /// `joined` is called when the group stands, or cannot.
   static void begin(Home&, LinePtr, Place, std::shared_ptr<DataPlane>, Moment deadline, Answer<GroupPtr> joined);

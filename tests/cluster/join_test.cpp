@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <set>
@@ -349,6 +350,62 @@ TEST_CASE("what is wrong with a file is told", "[cluster][H7]") {
   auto a = join(servers[0], with("file://" + path, 1)), b = join(servers[1], with("file://" + path, 1));
   CHECK_THAT(outcome(std::move(a)), StartsWith("more than one node have assigned same rank"));
   CHECK_THAT(outcome(std::move(b)), StartsWith("more than one node have assigned same rank"));
+}
+
+TEST_CASE("what is there already stays as it is, also if nothing is in it", "[cluster][H7]") {
+  Folder folder;
+  Servers servers(1);
+  const std::string empty = folder.path / "empty", pipe = folder.path / "pipe";
+  std::ofstream(empty).close();
+  CHECK_THAT(outcome(join(servers[0], with("file://" + empty, 0, 1))), ContainsSubstring("is there already"));
+  REQUIRE(std::filesystem::exists(empty));
+  CHECK(std::filesystem::file_size(empty) == 0);
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& other : {pipe, std::string("/dev/null"), std::string("/proc/self/fd/0"), std::string("/")})
+    CHECK_THAT(outcome(join(servers[0], with("file://" + other, 0, 1))), ContainsSubstring("cannot be used"));
+  CHECK(std::filesystem::is_fifo(pipe));
+}
+
+TEST_CASE("a server is in so many groups and no more, until one is left", "[cluster][H2]") {
+  Servers servers(1);
+  std::vector<GroupPtr> groups;
+  const auto another = [&] {
+    auto o = servers.options(0, 1);
+    o.group_name = std::to_string(groups.size());
+    auto g = join(servers[0], o).get();
+    if (g) groups.push_back(*g);
+    return g ? "joined" : g.error().message();
+  };
+  std::string said = "joined";
+  while (said == "joined" && groups.size() < 2000) said = another();
+  CHECK(said == "this server's sessions are in too many groups");
+  CHECK(groups.size() > 1000);
+  groups.pop_back();
+  CHECK(another() == "joined");
+}
+
+TEST_CASE("joining ends when nobody waits for it any more, wherever it is", "[cluster][H12]") {
+  Folder folder;
+  Servers servers(2);
+  auto asker = std::make_shared<int>();
+  const auto asked = [&](std::string url, int rank) {
+    auto o = with(std::move(url), rank);
+    o.timeout = std::chrono::hours(1), o.asker = asker;
+    return o;
+  };
+  auto host = join(servers[0], asked(servers.url(), 0));
+  auto guest = join(servers[0], asked("tcp://127.0.0.1:" + std::to_string(free_port()), 1));
+  auto writer = join(servers[0], asked("file://" + (folder.path / "meeting").string(), 0));
+  asker.reset();
+  for (Joined* j : {&host, &guest, &writer}) {
+    REQUIRE(j->wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+    CHECK(outcome(std::move(*j)) == "nobody waits for the group any more");
+  }
+  CHECK(std::filesystem::is_empty(folder.path));
+  // Its place is free again.
+  auto a = join(servers[0], servers.options(0, 2)), b = join(servers[1], servers.options(1, 2));
+  CHECK(outcome(std::move(a)) == "joined");
+  CHECK(outcome(std::move(b)) == "joined");
 }
 
 TEST_CASE("who gives up takes its line out of the file", "[cluster][H7][H12]") {

@@ -212,6 +212,17 @@ TEST_CASE("Areas are bounded, reused, and outlive their plane", "[data_plane]") 
   CHECK(make_gloo_plane({})->area(0)->bytes.empty());
 }
 
+TEST_CASE("What planes keep of their areas is bounded for all of them together", "[data_plane]") {
+  const size_t before = mapped_areas();
+  std::vector<std::unique_ptr<DataPlane>> planes;
+  for (int i = 0; i < 3; ++i) {
+    planes.push_back(make_gloo_plane({}));
+    planes.back()->area(size_t{640} << 20);  // and lets go of it
+  }
+  CHECK(mapped_areas() - before == 1);
+  planes.clear();
+}
+
 TEST_CASE("Areas of many sizes pass through a helper, and those given up leave it", "[data_plane]") {
   DataPlaneOptions o;
   o.memory = 2 << 20;

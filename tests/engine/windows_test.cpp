@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "schema/ops.h"
@@ -45,7 +46,12 @@ const Windows kWindows[] = {{{2, 16, 9, 9}, {32, 16, 3, 3}, {1}, {1}, {1}, 1},
                             {{2, 16, 20}, {32, 16, 5}, {3}, {2}, {1}, 1},
                             {{1, 4, 5, 6, 7}, {8, 4, 3, 2, 3}, {1, 2, 1}, {1}, {1}, 1},
                             {{2, 32, 4, 4, 4}, {16, 16, 2, 2, 2}, {2}, {0}, {1}, 2},
-                            {{0, 3, 5, 5}, {2, 3, 3, 3}, {1}, {1}, {1}, 1}};
+                            {{0, 3, 5, 5}, {2, 3, 3, 3}, {1}, {1}, {1}, 1},
+                            // planes of no elements, which padding surrounds, and steps of which 32 bits lose count
+                            {{2, 4, 0}, {8, 4, 3}, {1}, {3}, {1}, 1},
+                            {{1, 8, 4, 0}, {8, 4, 1, 2}, {2}, {1, 2}, {1}, 2},
+                            {{1, 16, 14}, {3, 16, 11}, {2147483647}, {1}, {1}, 1},
+                            {{1, 16, 12, 12}, {8, 16, 7, 7}, {5, 2147483647}, {0}, {1}, 1}};
 
 }  // namespace
 
@@ -209,6 +215,26 @@ TEST_CASE("A place outside of its plane is refused", "[E30]") {
     CHECK_THROWS_AS(put_places(v, at, 3), Error);
     CHECK_THROWS_AS(take_places(e.doubles({1, 3}, {1, 2, 3}), at), Error);
   }
+}
+
+TEST_CASE("Neighbours of places that no number holds are elements of the input", "[E19]") {
+  Engine e;
+  const Tensor x = e.doubles({3}, {1, 2, 3});
+  for (const double scale : {1e300, 1e39, 1e30, 0.0}) {
+    for (const char* mode : {"nearest", "nearest-exact", "linear", "cubic"}) {
+      INFO(mode << ", " << scale);
+      for (const double v : values(resample(x, 0, 4, mode, std::vector<int64_t>{}, scale)))
+        CHECK((v >= 0 && v <= 4));  // cubic ones overshoot
+    }
+  }
+  CHECK(values(resample(x, 0, 3, "nearest", std::vector<int64_t>{}, 1e300)) == Values{1, 3, 3});
+}
+
+TEST_CASE("Groups of no channels are counted without overflow", "[E30]") {
+  Engine e;
+  const Tensor none = e.cx.empty(Shape{257, 0, 2}, DType::float32);
+  CHECK_THROWS_AS(group_norm(none, std::numeric_limits<int64_t>::max()), Error);
+  CHECK(group_norm(none, 5).numel() == 0);
 }
 
 TEST_CASE("Upsampling gives PyTorch's values, and says what is missing", "[E19][E20]") {

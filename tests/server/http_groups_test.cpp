@@ -67,6 +67,7 @@ TEST_CASE("A session that is deleted while it joins a group answers both", "[H2]
   CHECK(b.ask("DELETE", s).status == 204);
   other.join();
   CHECK(code_of(joined.body) == "closed");
+  cluster->wait_for_abandoned();
 }
 
 TEST_CASE("What makes no sense of a group is refused, and without a cluster all is", "[H2][T18]") {

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -19,6 +20,31 @@ StartUp start(std::vector<std::string> args, std::map<std::string, std::string> 
     const auto found = env.find(name);
     return found == env.end() ? nullptr : found->second.c_str();
   });
+}
+
+TEST_CASE("a config file is a file of a bounded size, with names of a bounded length", "[server][options]") {
+  std::string folder = (std::filesystem::temp_directory_path() / "gradwire-config-XXXXXX").string();
+  REQUIRE(::mkdtemp(folder.data()));
+  const std::string path = folder + "/config", pipe = folder + "/pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const auto with = [&](const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+    return start({"check-config", path});
+  };
+  for (const std::string& other : {pipe, std::string("/dev/zero"), folder}) {
+    CAPTURE(other);
+    CHECK_THAT(start({"check-config", other}).err, ContainsSubstring("is not a file"));
+    CHECK(start({"check-config", other}).exit_code == 78);
+    CHECK_THAT(start({"--config", other}).err, ContainsSubstring("is not a file"));
+    CHECK_THAT(start({}, {{"GRADWIRE_CONFIG", other}}).err, ContainsSubstring("is not a file"));
+  }
+  std::string deep;
+  for (int i = 0; i < 20000; ++i) deep += "a.";
+  CHECK_THAT(with("[" + deep + "b]\nx=1\n").err, ContainsSubstring("a name in the config file"));
+  CHECK_THAT(with(deep + "b=1\n").err, ContainsSubstring("a name in the config file"));
+  CHECK_THAT(with(std::string(300 << 10, '#')).err, ContainsSubstring("has more than 262144 bytes"));
+  CHECK(with("# " + std::string(500, '-') + "\nlanes = 3 # " + std::string(500, '-') + "\n").exit_code == 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("without options it serves loopback on the default ports", "[server][options][T34]") {

@@ -78,6 +78,23 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
   void wait_for_joining(int n) {
     await([&] { return asked_ >= n; });
   }
+  /// Waits until nobody waits for any of those who have asked to join.
+  void wait_for_abandoned() {
+    const auto abandoned = [&] {
+      const std::lock_guard lock(mutex_);
+      for (auto& [_, all] : joining_) {
+        for (auto& j : all) {
+          if (!j.options.abandoned()) return false;
+        }
+      }
+      return true;
+    };
+    const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!abandoned()) {
+      if (std::chrono::steady_clock::now() > late) throw std::runtime_error("somebody still waits");
+      std::this_thread::yield();
+    }
+  }
   /// Waits until so many groups have been left.
   void wait_for_left(int n) {
     await([&] { return left_ >= n; });

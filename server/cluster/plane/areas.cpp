@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kSmallest = size_t{64} << 10;
 constexpr size_t kKept = 16, kKeptBytes = size_t{256} << 20;  // of which one may be larger
+constexpr size_t kKeptTogether = size_t{1} << 30;             // by all planes of the process
+std::atomic<size_t> kept_together{0};
 
 /// What `bytes` are rounded up to: four sizes for each power of two, so that tensors of one model find what others
 /// left.
@@ -72,7 +74,7 @@ AreaPtr Areas::take(size_t bytes) {
     const auto fits = std::find_if(kept_.begin(), kept_.end(), [&](const auto& m) { return m->size == size; });
     if (fits != kept_.end()) {
       memory = std::move(*fits);
-      kept_bytes_ -= size;
+      kept_bytes_ -= size, kept_together -= size;
       kept_.erase(fits);
     } else {
       const auto left = [&] { return limit_ - used_; };
@@ -102,9 +104,10 @@ void Areas::close() {
 
 void Areas::give_back(std::unique_ptr<Memory> memory) {
   const std::lock_guard lock(mutex_);
-  kept_bytes_ += memory->size;
+  kept_bytes_ += memory->size, kept_together += memory->size;
   kept_.push_back(std::move(memory));
-  while (!kept_.empty() && (closed_ || kept_.size() > kKept || (kept_.size() > 1 && kept_bytes_ > kKeptBytes))) {
+  while (!kept_.empty() && (closed_ || kept_.size() > kKept || (kept_.size() > 1 && kept_bytes_ > kKeptBytes) ||
+                            kept_together > kKeptTogether)) {
     drop_oldest();
   }
 }
@@ -112,7 +115,7 @@ void Areas::give_back(std::unique_ptr<Memory> memory) {
 void Areas::drop_oldest() {
   const Memory& m = *kept_.front();
   used_ -= static_cast<int64_t>(m.size), --number_;
-  kept_bytes_ -= m.size;
+  kept_bytes_ -= m.size, kept_together -= m.size;
   if (!m.fd && !closed_) gone_.push_back(m.id);
   kept_.pop_front();
 }

@@ -42,6 +42,7 @@ class PlaneArea final : public Area {
 class Areas : public std::enable_shared_from_this<Areas> {
  public:
   explicit Areas(int64_t limit) : limit_(limit) {}
+  ~Areas() { close(); }
   /// Contents are whatever they are. Throws Error{memory_limit} before it takes any.
   AreaPtr take(size_t bytes);
   /// Ids of memory that is no more, for the helper to unmap.
