@@ -28,9 +28,26 @@ struct End {
   bool unchanged = false;
 };
 
-/// All ranks reduce without end; a signal meets one's server `after` the third all_reduce has begun. What the others
-/// hear. A stopped server goes on once they have.
-std::vector<End> strike(World& w, int victim, int signal, int64_t elements, milliseconds after,
+#ifdef GRADWIRE_TSAN
+constexpr int64_t kLarge = 1 << 20;
+constexpr int kOften = 5;
+#else
+constexpr int64_t kLarge = 16 << 20;  // float32: 64 MiB
+constexpr int kOften = 50;
+#endif
+
+pid_t pid_of(const World& w, int rank) { return w.servers[static_cast<size_t>(rank)]->pid(); }
+/// The helpers of a server's data planes.
+std::vector<pid_t> helpers(const World& w, int rank) {
+  const Server& s = *w.servers[static_cast<size_t>(rank)];
+  std::vector<pid_t> all = s.family();
+  std::erase(all, s.pid());
+  return all;
+}
+
+/// All ranks reduce without end; a signal meets this process, one's server or helper, `after` the third all_reduce has
+/// begun. What the others hear. What was stopped goes on once they have.
+std::vector<End> strike(World& w, int victim, pid_t process, int signal, int64_t elements, milliseconds after,
                         Clock::time_point& struck) {
   std::atomic<int> begun{0}, over{0};
   const int world = w.size();
@@ -38,10 +55,10 @@ std::vector<End> strike(World& w, int victim, int signal, int64_t elements, mill
   std::thread striker([&] {
     while (begun <= 2 * world && over == 0) std::this_thread::yield();
     std::this_thread::sleep_for(after);
-    w.servers[static_cast<size_t>(victim)]->signal(signal);
+    ::kill(process, signal);
     struck = Clock::now();
     while (over < world - 1) std::this_thread::sleep_for(milliseconds(1));
-    if (signal == SIGSTOP) w.servers[static_cast<size_t>(victim)]->signal(SIGCONT);
+    if (signal == SIGSTOP) ::kill(process, SIGCONT);
   });
   Said said = w.run([&](Session& s, int rank) {
     End& end = ends[static_cast<size_t>(rank)];
@@ -81,12 +98,14 @@ void add_up(World& w, const std::vector<int>& ranks) {
 
 void kill_in_mid_all_reduce(int rounds) {
   World w(3);
+  int midway = 0;
   for (int round = 0; round < rounds; ++round) {
     const int victim = (round + 2) % 3;
     INFO("round " << round << ", rank " << victim << " is killed");
     w.meet();
     Clock::time_point struck;
-    const auto ends = strike(w, victim, SIGKILL, 16 << 20, milliseconds(round * 7 % 50), struck);
+    const auto ends = strike(w, victim, pid_of(w, victim), SIGKILL, kLarge, milliseconds(round * 7 % 50), struck);
+    midway += std::ranges::all_of(ends, [&](const End& e) { return e.call < struck; });
     for (const End& e : ends) {
       CHECK_THAT(e.error, StartsWith("unavailable: ") && ContainsSubstring("rank " + std::to_string(victim)));
       CHECK(seconds(e.heard - struck) <= 1);
@@ -94,13 +113,17 @@ void kill_in_mid_all_reduce(int rounds) {
     }
     std::vector<int> others;
     for (int r = 0; r < 3; ++r) {
-      CHECK(w.servers[static_cast<size_t>(r)]->runs() == (r != victim));
-      if (r != victim) others.push_back(r);
+      if (r == victim) continue;
+      CHECK(w.servers[static_cast<size_t>(r)]->runs());
+      others.push_back(r);
     }
+    const auto again = Clock::now();
     w.meet(others);
+    CHECK(seconds(Clock::now() - again) <= 3);
     add_up(w, others);
     w.replace(victim);
   }
+  if (rounds > 10) CHECK(midway >= rounds / 4);
   w.meet();
   add_up(w, {0, 1, 2});
   // Who has lived longest holds no more than who has just come.
@@ -115,7 +138,7 @@ TEST_CASE("A server killed in mid all_reduce of 64 MiB is an error for the other
   kill_in_mid_all_reduce(3);
 }
 TEST_CASE("A server killed in mid all_reduce of 64 MiB is an error for the others, fifty times", "[H36][T41][long]") {
-  kill_in_mid_all_reduce(50);
+  kill_in_mid_all_reduce(kOften);
 }
 
 TEST_CASE("A stopped server is an error at the group's deadline, and comes back", "[H36][T42]") {
@@ -123,7 +146,7 @@ TEST_CASE("A stopped server is an error at the group's deadline, and comes back"
   World w(3);
   w.meet({}, milliseconds(2000));
   Clock::time_point struck;
-  for (const End& e : strike(w, victim, SIGSTOP, 4 << 20, milliseconds(3), struck)) {
+  for (const End& e : strike(w, victim, pid_of(w, victim), SIGSTOP, 1 << 20, milliseconds(3), struck)) {
     CHECK_THAT(e.error, StartsWith("deadline_exceeded: "));
     CHECK(seconds(e.heard - e.call) >= 1.9);
     CHECK(seconds(e.heard - e.call) <= 3.5);
@@ -135,6 +158,57 @@ TEST_CASE("A stopped server is an error at the group's deadline, and comes back"
   for (const auto& s : w.servers) CHECK(s->runs());
   w.meet();
   add_up(w, {0, 1, 2});
+}
+
+TEST_CASE("A helper that is killed or stopped in mid all_reduce ends the group, and no server", "[H36][T41][T42]") {
+  World w(3);
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    const bool killed = signal == SIGKILL;
+    INFO((killed ? "killed" : "stopped"));
+    w.meet({}, milliseconds(killed ? 30000 : 2000));
+    REQUIRE(helpers(w, 1).size() == 1);
+    Clock::time_point struck;
+    for (const End& e : strike(w, 1, helpers(w, 1)[0], signal, 1 << 20, milliseconds(3), struck)) {
+      CHECK_THAT(e.error, StartsWith(killed ? "unavailable: " : "deadline_exceeded: "));
+      if (killed) CHECK_THAT(e.error, ContainsSubstring("rank 1"));
+      CHECK(seconds(e.heard - (killed ? struck : e.call)) <= (killed ? 1 : 3.5));
+      CHECK(e.unchanged);
+    }
+    for (const auto& s : w.servers) CHECK(s->runs());
+    w.meet();
+    add_up(w, {0, 1, 2});
+  }
+}
+
+TEST_CASE("A server killed in mid backward is an error for the others, whose gradients stay their own",
+          "[H32][H36][T41]") {
+  World w(3);
+  w.meet();
+  std::atomic<int> steps{0}, over{0};
+  std::thread striker([&] {
+    while (steps <= 6 && over == 0) std::this_thread::yield();
+    w.servers[2]->signal(SIGKILL);
+  });
+  Said said = w.run([&](Session& s, int rank) {
+    // Rank r's gradient is r + 1 everywhere, the mean of all 2.
+    const Tensor weight = zeros(s, {1 << 20}).requires_grad_(), share = full(s, {1 << 20}, rank + 1);
+    const dist::DistributedData parallel({weight}, {}, {.bucket_bytes = 1 << 20});
+    std::string error;
+    for (int i = 0; i < 10000 && error.empty(); ++i) {
+      zero_grad({weight});
+      error = error_of(s, [&] { sum(weight * share).backward(); });
+      ++steps;
+      if (rank == 2 && !error.empty()) break;
+      must(eq(weight.grad(), error.empty() ? 2. : rank + 1.).all().item<bool>(), "the gradient after '" + error + "'");
+    }
+    ++over;
+    must(error.starts_with("unavailable: "), "the error is '" + error + "'");
+  });
+  striker.join();
+  said.pop_back();
+  CHECK(said == fine(2));
+  w.meet({0, 1});
+  add_up(w, {0, 1});
 }
 
 namespace {
