@@ -1,5 +1,5 @@
 @0xb2f1c1d6a0e5b3f1;
-# Structs that both sides of the wire, and later servers among themselves, share. Fields are appended only.
+# Structs that both sides of the wire, and servers among themselves, share. Fields are appended only.
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("gradwire::wire");
 

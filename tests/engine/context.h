@@ -6,18 +6,16 @@
 #include "engine/apply.h"
 #include "engine/autograd.h"
 #include "engine/registry.h"
+#include "tests/engine/loopback.h"
 
 namespace gradwire::engine {
-
-/// Groups whose other ranks say nothing: see loopback.cpp.
-std::shared_ptr<Exchange> make_loopback();
 
 /// A CPU session's engine state for a test.
 struct Engine {
   std::unique_ptr<Backend> backend = make_cpu_backend();
   Context cx;
-  std::shared_ptr<Exchange> others = make_loopback();
-  explicit Engine(Limits limits = {}) : cx(*backend, limits) { cx.exchange = others.get(); }
+  Loopback others;
+  explicit Engine(Limits limits = {}) : cx(*backend, limits) { cx.exchange = &others; }
 
   template <class T> Tensor make(DType dtype, Shape shape, std::vector<T> values) {
     return from_bytes(cx, dtype, shape, std::as_bytes(std::span(values)));

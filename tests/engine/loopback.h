@@ -1,8 +1,12 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
 #include "engine/exchange.h"
-#include "tests/engine/context.h"
 
 namespace gradwire::engine {
-namespace {
 
 /// Groups of which this is rank 0 and whose other ranks add nothing: all is done at once, and what would come from
 /// others is zeros. The group "one" has one rank, the others two; "other" is not there yet.
@@ -26,9 +30,5 @@ class Loopback final : public Exchange {
     std::vector<std::byte> room;
   };
 };
-
-}  // namespace
-
-std::shared_ptr<Exchange> make_loopback() { return std::make_shared<Loopback>(); }
 
 }  // namespace gradwire::engine
