@@ -99,7 +99,7 @@ struct Net : nn::Sequential {
 
 /// A rank's model of 11 MiB, its batch, and a step: forward, backward, SGD.
 struct Rank {
-  Rank(TwoServers& w, int r, bool parallel) : net(w.session(r)) {
+  Rank(TwoServers& w, int r, int64_t bucket) : net(w.session(r)) {
     Session& s = w.session(r);
     const no_grad off;
     for (const Tensor& p : net.parameters()) {
@@ -108,7 +108,7 @@ struct Rank {
     }
     x = sin(arange(s, 0, kBatch * 784, {.dtype = DType::float32}) * 0.01).reshape({kBatch, 784});
     target = arange(s, kBatch).remainder(10);
-    if (parallel) ddp.emplace(net, distributed::DistributedOptions{.bucket_bytes = 2 << 20});
+    if (bucket) ddp.emplace(net, distributed::DistributedOptions{.bucket_bytes = bucket});
   }
   Tensor step() {
     for (const Tensor& p : net.parameters()) zero_grad({p});
@@ -125,11 +125,11 @@ struct Rank {
 
 /// Two steps of both ranks, data-parallel, or each for itself and then one all_reduce of as many bytes as the gradients
 /// have: what two steps are when half of each one's exchange is hidden behind backward.
-Work steps(TwoServers& w, bool parallel) {
+Work steps(TwoServers& w, int64_t bucket) {
   auto ranks = std::make_shared<std::vector<std::unique_ptr<Rank>>>(kRanks);
   std::vector<std::thread> threads;  // broadcasts wait for each other
   for (int r = 0; r < kRanks; ++r)
-    threads.emplace_back([&, r] { (*ranks)[static_cast<size_t>(r)] = std::make_unique<Rank>(w, r, parallel); });
+    threads.emplace_back([&, r] { (*ranks)[static_cast<size_t>(r)] = std::make_unique<Rank>(w, r, bucket); });
   for (auto& t : threads) t.join();
   auto gradients = std::make_shared<std::vector<Tensor>>();
   for (int r = 0; r < kRanks; ++r) {
@@ -143,7 +143,7 @@ Work steps(TwoServers& w, bool parallel) {
       done.marks.clear();
       for (auto& r : *ranks) done.marks.push_back(r->step());
     }
-    if (parallel) return done.wait();
+    if (bucket) return done.wait();
     done.wait();
     for (const Tensor& g : *gradients) distributed::all_reduce(g);
     done.marks = {(*gradients)[0].narrow(0, 0, 1), (*gradients)[1].narrow(0, 0, 1)};
@@ -169,8 +169,8 @@ int main(int argc, char**) try {
          if (std::stoi(a.at(0)) != kRanks) throw std::invalid_argument("this side has two ranks");
          return all_reduce(w, std::stoull(a.at(1)), a.size() > 2 ? std::stoi(a[2]) : 1);
        }},
-      {"ddp", [&](const Arguments&) { return steps(w, true); }},
-      {"compute", [&](const Arguments&) { return steps(w, false); }},
+      {"ddp", [&](const Arguments& a) { return steps(w, a.empty() ? 2 << 20 : std::stoll(a[0])); }},
+      {"compute", [&](const Arguments&) { return steps(w, 0); }},
   });
 } catch (const std::exception& e) {
   std::printf("error %s\n", e.what());

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "tests/e2e/cluster_rig.h"
 
@@ -88,20 +89,12 @@ class Network {
 
 const std::vector<std::string> kOpen = {"--insecure-no-tls", "--insecure-no-auth"};
 
-void collectives(World& w) {
+/// More than a connection's buffers hold.
+void large(World& w) {
   CHECK(w.run([](Session& s, int rank) {
-    const Tensor x = full(s, {3, 2}, rank);
-    dist::all_reduce(x);
-    must(x.to_vector<float>() == std::vector<float>(6, 6), "the ranks' sum");
-    const Tensor large = full(s, {1 << 20}, rank + 1, {.dtype = DType::int64});
-    dist::all_reduce(large, dist::PRODUCT);
-    must(eq(large, 24).all().item<bool>(), "a product of 8 MiB");
-    const auto all = dist::all_gather(full(s, {2}, rank));
-    must(all.size() == 4 && all[3].to_vector<float>() == std::vector<float>(2, 3), "all_gather");
-    if (rank == 3) dist::send(arange(s, 10), 0);
-    const Tensor ten = zeros(s, {10}, {.dtype = DType::int64});
-    if (rank == 0) must(dist::recv(ten) == 3 && ten.to_vector<int64_t>()[9] == 9, "a message");
-    dist::barrier(s);
+    const Tensor x = full(s, {1 << 20}, rank + 1, {.dtype = DType::int64});
+    dist::all_reduce(x, dist::PRODUCT);
+    must(eq(x, 24).all().item<bool>(), "a product of 8 MiB");
   }) == fine(kServers));
 }
 
@@ -145,7 +138,8 @@ TEST_CASE("Four servers in namespaces of their own compute together over IPv4", 
   const Network network;
   World w(network.servers(false, kOpen));
   w.meet();
-  collectives(w);
+  all_operations(w);
+  large(w);
   hello(w, Network::host(0, false));
 }
 
@@ -153,7 +147,8 @@ TEST_CASE("Four servers in namespaces of their own compute together over IPv6", 
   const Network network;
   World w(network.servers(true, kOpen));
   w.meet();
-  collectives(w);
+  all_operations(w);
+  large(w);
   hello(w, Network::host(0, true));
 }
 
@@ -167,6 +162,26 @@ TEST_CASE("Four servers in namespaces of their own meet by IPv6 and by IPv4 mult
   }
   World w(network.servers(false, more));
   meet_by_multicast(w, "239.77.1.2");
+}
+
+TEST_CASE("Four servers in namespaces of their own form the group of their options at start", "[H3][H28]") {
+  const Network network;
+  World w(network.servers(false, [](int i) {
+    auto more = kOpen;
+    const std::string meeting = "tcp://" + Network::host(0, false) + ":7422";
+    for (const std::string& word : {std::string("--group-init"), meeting, std::string("--group-world-size"),
+                                    std::string("4"), std::string("--group-rank"), std::to_string(i)})
+      more.push_back(word);
+    return more;
+  }));
+  CHECK(w.run([](Session& s, int rank) {
+    for (int i = 0; i < 3000 && !dist::is_initialized(s); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    must(dist::get_rank(s) == rank && dist::get_world_size(s) == kServers, "the rank");
+    const Tensor x = full(s, {3}, rank);
+    dist::all_reduce(x);
+    must(x.to_vector<float>() == std::vector<float>(3, 6), "the ranks' sum");
+  }) == fine(kServers));
 }
 
 TEST_CASE("Four servers in namespaces of their own show each other certificates, and one of another authority is out",
@@ -199,7 +214,7 @@ TEST_CASE("Four servers in namespaces of their own show each other certificates,
   {
     World w(network.servers(false, [&](int i) { return with("ca" + std::to_string(i)); }));
     w.meet();
-    collectives(w);
+    large(w);
     hello(w, Network::host(0, false));
   }
   // The last server shows a certificate of another authority: nobody lets it in, and the others say whom they miss.

@@ -69,6 +69,9 @@ class World {
 };
 inline Said fine(int n) { return Said(static_cast<size_t>(n)); }
 
+/// All operations on all dtypes and strides, in the default group, against values that are computed here.
+void all_operations(World&);
+
 /// Catch2's checks are one thread's: what other threads find wrong, they throw.
 inline void must(bool right, const std::string& what) {
   if (!right) throw Error(Code::internal, "wrong: " + what);
