@@ -180,6 +180,70 @@ TEST_CASE("A helper that is killed or stopped in mid all_reduce ends the group, 
   }
 }
 
+namespace {
+
+/// A rank that tries until its group has added up; when that was.
+double persist(World& w, Session& s, int rank, const std::string& meeting, Clock::time_point since) {
+  std::string error;
+  while (seconds(Clock::now() - since) < 40) {
+    const Tensor x = full(s, {1000}, rank + 1);
+    error = error_of(s, [&] {
+      dist::init_process_group(
+          s, {.init_method = meeting, .world_size = w.size(), .rank = rank, .timeout = std::chrono::seconds(20)});
+      dist::all_reduce(x);
+    });
+    if (error.empty()) {
+      must(eq(x, w.size() * (w.size() + 1) / 2).all().item<bool>(), "the sum");
+      return seconds(Clock::now() - since);
+    }
+    must(eq(x, rank + 1).all().item<bool>(), "the tensor has changed");
+    if (dist::is_initialized(s)) dist::destroy_process_group(s);
+  }
+  throw Error(Code::internal, "no group in time, the last error: " + error);
+}
+
+void kill_while_forming(int rounds) {
+  World w(3);
+  const std::string meeting = "tcp://" + w.servers[0]->peer();
+  for (int round = 0; round < rounds; ++round) {
+    INFO("round " << round);
+    // The third joins, and is killed at some moment of that; one in its place joins after it.
+    const auto begun = Clock::now();
+    std::atomic<bool> gone{false};
+    std::thread killer([&] {
+      std::this_thread::sleep_for(milliseconds(3 * (round % 16)));
+      w.servers[2]->signal(SIGKILL);
+      gone = true;
+    });
+    std::vector<double> took(3);
+    const Said said = w.run([&](Session& s, int rank) {
+      if (rank != 2) {
+        took[static_cast<size_t>(rank)] = persist(w, s, rank, meeting, begun);
+        return;
+      }
+      try {
+        dist::init_process_group(s, {.init_method = meeting, .world_size = 3, .rank = 2});
+      } catch (const Error&) {}
+      while (!gone) std::this_thread::yield();
+      w.replace(2);
+      took[2] = persist(w, w.session(2), 2, meeting, begun);
+    });
+    killer.join();
+    CHECK(said == fine(3));
+    for (const double t : took) CHECK(t <= 10);
+    CHECK(w.run([](Session& s, int) { dist::destroy_process_group(s); }) == fine(3));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A server killed while its group forms keeps nobody waiting, and one in its place joins", "[H12][H36]") {
+  kill_while_forming(4);
+}
+TEST_CASE("A server killed at any moment while its group forms keeps nobody waiting", "[H12][H36][long]") {
+  kill_while_forming(kOften);
+}
+
 TEST_CASE("A server killed in mid backward is an error for the others, whose gradients stay their own",
           "[H32][H36][T41]") {
   World w(3);

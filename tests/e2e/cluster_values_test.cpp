@@ -1,4 +1,5 @@
 // Collectives of sessions on servers of their own, against values that are computed here.
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -356,6 +357,105 @@ TEST_CASE("Ten thousand all_reduce without a wrong bit on any of three servers",
       wrong[static_cast<size_t>(rank)] += std::bit_cast<uint32_t>(got[i]) != std::bit_cast<uint32_t>(wanted[i]);
   }) == fine(kWorld));
   CHECK(wrong == std::vector<size_t>(kWorld));
+}
+
+namespace {
+
+/// What all ranks' tensors hold after the same random calls: the tests' own arithmetic.
+struct Model {
+  static constexpr int kTensors = 4;
+  using Values = std::vector<int64_t>;
+  std::vector<std::array<Values, kTensors>> ranks;
+  Model(int world, std::mt19937& random) : ranks(static_cast<size_t>(world)) {
+    for (size_t k = 0; k < kTensors; ++k) {
+      const size_t n = std::array<size_t, kTensors>{1, 7, 300, 20000}[k];
+      for (auto& r : ranks) {
+        for (size_t i = 0; i < n; ++i) r[k].push_back(static_cast<int64_t>(random() % 100));
+      }
+    }
+  }
+  Values& at(int rank, int k) { return ranks[static_cast<size_t>(rank)][static_cast<size_t>(k)]; }
+};
+
+/// One call of all ranks in one of several groups.
+struct Step {
+  int group, kind, tensor, root, other;
+};
+
+void model(Model& m, const std::vector<int>& group, const Step& step) {
+  const int k = step.tensor;
+  if (step.kind == 2) {
+    for (const int r : group) m.at(r, k) = m.at(step.root, k);
+  } else if (step.kind == 3) {
+    m.at(step.other, k) = m.at(step.root, k);
+  } else {
+    Model::Values total = m.at(group[0], k);
+    for (size_t i = 1; i < group.size(); ++i) {
+      const auto& v = m.at(group[i], k);
+      for (size_t e = 0; e < v.size(); ++e)
+        total[e] = step.kind == 0 ? folded(dist::SUM, total[e], v[e]) : std::max(total[e], v[e]);
+    }
+    if (step.kind == 1) m.at(step.root, k) = total;
+    for (const int r : group) {
+      if (step.kind == 0) m.at(r, k) = total;
+    }
+  }
+}
+
+void call(const Step& step, const Tensor& x, const dist::ProcessGroup& g, int rank) {
+  if (step.kind == 0) dist::all_reduce(x, dist::SUM, g);
+  if (step.kind == 1) dist::reduce(x, step.root, dist::MAX, g);
+  if (step.kind == 2) dist::broadcast(x, step.root, g);
+  if (step.kind == 3 && rank == step.root) dist::send(x, step.other, g);
+  if (step.kind == 3 && rank == step.other) dist::recv(x, step.root, g);
+}
+
+void random_programs(unsigned seed, int length) {
+  constexpr int kWorld = 4;
+  const std::vector<std::vector<int>> groups = {{0, 1, 2, 3}, {0, 1}, {1, 2, 3}, {0, 3}, {0, 1, 2, 3}};
+  std::mt19937 random(seed);
+  Model m(kWorld, random);
+  const Model start = m;
+  std::vector<Step> steps;
+  for (int i = 0; i < length; ++i) {
+    const auto draw = [&](size_t n) { return static_cast<int>(random() % n); };
+    Step s{draw(groups.size()), draw(4), draw(Model::kTensors), 0, 0};
+    const auto& g = groups[static_cast<size_t>(s.group)];
+    const auto from = static_cast<size_t>(draw(g.size()));
+    s.root = g[from], s.other = g[(from + 1 + static_cast<size_t>(draw(g.size() - 1))) % g.size()];
+    model(m, g, s);
+    steps.push_back(s);
+  }
+  World w(kWorld);
+  w.meet();
+  CHECK(w.run([&](Session& s, int rank) {
+    std::vector<dist::ProcessGroup> own{dist::group::WORLD};
+    for (size_t g = 1; g < groups.size(); ++g)
+      own.push_back(dist::new_group(s, std::vector<int64_t>(groups[g].begin(), groups[g].end())));
+    std::vector<Tensor> tensors;
+    for (const auto& v : start.ranks[static_cast<size_t>(rank)])
+      tensors.push_back(from_span(s, v, {static_cast<int64_t>(v.size())}));
+    // Who is no member calls too, and is passed by.
+    for (const Step& step : steps)
+      call(step, tensors[static_cast<size_t>(step.tensor)], own[static_cast<size_t>(step.group)], rank);
+    for (int k = 0; k < Model::kTensors; ++k)
+      must(tensors[static_cast<size_t>(k)].to_vector<int64_t>() == m.at(rank, k), "tensor " + std::to_string(k));
+  }) == fine(kWorld));
+}
+
+}  // namespace
+
+TEST_CASE("Random collectives and messages in overlapping groups of four servers", "[H15][H19][H20][H21][H27]") {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    INFO("seed " << seed);
+    random_programs(seed, 150);
+  }
+}
+TEST_CASE("Many random collectives and messages in overlapping groups", "[H15][H19][H20][H21][H27][long]") {
+  for (unsigned seed = 10; seed < 40; ++seed) {
+    INFO("seed " << seed);
+    random_programs(seed, 400);
+  }
 }
 
 }  // namespace gradwire::e2e
