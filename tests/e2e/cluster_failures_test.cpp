@@ -244,6 +244,39 @@ TEST_CASE("A server killed at any moment while its group forms keeps nobody wait
   kill_while_forming(kOften);
 }
 
+TEST_CASE("A server stopped while its group forms is an error at the deadline, and comes back", "[H12][H36][T42]") {
+  World w(3);
+  for (const int ms : {0, 20}) {
+    INFO("stopped after " << ms << " ms");
+    const std::string meeting = "tcp://" + w.servers[0]->peer();
+    const auto begun = Clock::now();
+    std::atomic<int> over{0};
+    std::thread stopper([&] {
+      std::this_thread::sleep_for(milliseconds(ms));
+      w.servers[2]->signal(SIGSTOP);
+      while (over < 2) std::this_thread::sleep_for(milliseconds(1));
+      w.servers[2]->signal(SIGCONT);
+    });
+    CHECK(w.run([&](Session& s, int rank) {
+      const Tensor x = full(s, {1000}, 1);
+      const std::string error = error_of(s, [&] {
+        dist::init_process_group(
+            s, {.init_method = meeting, .world_size = 3, .rank = rank, .timeout = std::chrono::seconds(1)});
+        if (rank != 2) dist::all_reduce(x);
+      });
+      const double took = seconds(Clock::now() - begun);
+      if (rank == 2) return;
+      ++over;
+      must(error.starts_with("deadline_exceeded: "), "the error is '" + error + "'");
+      must(took >= 0.9 && took <= 3.5, "it took " + std::to_string(took) + " s");  // two deadlines at most
+    }) == fine(3));
+    stopper.join();
+    w.meet();
+    add_up(w, {0, 1, 2});
+    CHECK(w.run([](Session& s, int) { dist::destroy_process_group(s); }) == fine(3));
+  }
+}
+
 TEST_CASE("A server killed in mid backward is an error for the others, whose gradients stay their own",
           "[H32][H36][T41]") {
   World w(3);

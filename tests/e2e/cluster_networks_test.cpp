@@ -64,6 +64,10 @@ class Network {
            "exit 1'");
   }
 
+  /// Takes a server's cable out of the bridge, or puts it back.
+  void plug(int i, bool in) const {
+    output_of("ip -n " + names_.at(kServers) + " link set p" + std::to_string(i + 1) + (in ? " up" : " down"));
+  }
   static std::string host(int i, bool six) { return (six ? "fd00:77::" : "10.213.77.") + std::to_string(i + 1); }
   std::vector<std::unique_ptr<Server>> servers(bool six, const std::vector<std::string>& more) const {
     return servers(six, [&](int) { return more; });
@@ -162,6 +166,39 @@ TEST_CASE("Four servers in namespaces of their own meet by IPv6 and by IPv4 mult
   }
   World w(network.servers(false, more));
   meet_by_multicast(w, "239.77.1.2");
+}
+
+TEST_CASE("A server that is cut off is an error at the deadline, to itself too, and comes back", "[H36][T42]") {
+  using Clock = std::chrono::steady_clock;
+  const Network network;
+  World w(network.servers(false, kOpen));
+  w.meet({}, std::chrono::seconds(2));
+  std::atomic<int> begun{0}, over{0};
+  std::thread cutter([&] {
+    while (begun < 3 * kServers && over == 0) std::this_thread::yield();
+    network.plug(3, false);
+  });
+  CHECK(w.run([&](Session& s, int rank) {
+    std::string error;
+    Clock::time_point call;
+    for (int i = 0; i < 100000 && error.empty(); ++i) {
+      const Tensor x = full(s, {1 << 18}, rank + 1);
+      s.sync();
+      ++begun;
+      call = Clock::now();
+      error = error_of(s, [&] { dist::all_reduce(x); });
+      e2e::must(eq(x, error.empty() ? 10 : rank + 1).all().item<bool>(), "the tensor after '" + error + "'");
+    }
+    ++over;
+    const std::chrono::duration<double> took = Clock::now() - call;
+    e2e::must(error.starts_with("deadline_exceeded: "), "the error is '" + error + "'");
+    e2e::must(took.count() >= 1.9 && took.count() <= 3.5, "it took " + std::to_string(took.count()) + " s");
+  }) == fine(kServers));
+  cutter.join();
+  w.meet({0, 1, 2});
+  network.plug(3, true);
+  w.meet();
+  large(w);
 }
 
 TEST_CASE("Four servers in namespaces of their own form the group of their options at start", "[H3][H28]") {
