@@ -15,6 +15,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 extern char** environ;
 
@@ -81,8 +82,7 @@ Server::Server(const Options& o) {
 }
 
 Server::~Server() {
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  if (pid_ > 0) ::kill(pid_, SIGKILL), ::waitpid(pid_, nullptr, 0);
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
 }
@@ -93,6 +93,15 @@ bool Server::runs() const {
 }
 
 void Server::signal(int s) const { ::kill(pid_, s); }
+
+int Server::wait() {
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (runs() && std::chrono::steady_clock::now() < late) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (runs()) signal(SIGKILL);
+  int status = 0;
+  ::waitpid(std::exchange(pid_, -1), &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
 
 std::vector<pid_t> Server::family() const {
   std::vector<pid_t> all{pid_};
@@ -116,6 +125,16 @@ World::World(int n, const Server::Options& o) {
 
 World::World(std::vector<std::unique_ptr<Server>> given) : servers(std::move(given)) {
   for (const auto& s : servers) clients.push_back(connect(s->unix_address()));
+}
+
+World::~World() {
+  clients.clear();
+  std::vector<Server*> left;
+  for (const auto& s : servers) {
+    if (s->runs()) left.push_back(s.get());
+  }
+  for (Server* s : left) s->signal(SIGTERM);
+  for (Server* s : left) CHECK(s->wait() == 0);
 }
 
 void World::replace(int i, const Server::Options& o) {

@@ -36,6 +36,8 @@ class Server {
   pid_t pid() const { return pid_; }
   bool runs() const;
   void signal(int) const;
+  /// Waits for its end: the exit status, or minus the signal. It is killed if that takes half a minute.
+  int wait();
   /// It and its helpers.
   std::vector<pid_t> family() const;
   /// Descriptors that the server itself has open.
@@ -55,6 +57,10 @@ class World {
  public:
   explicit World(int n, const Server::Options& = {});
   explicit World(std::vector<std::unique_ptr<Server>>);
+  /// The servers that still run end in order, when they are asked to.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
   int size() const { return static_cast<int>(servers.size()); }
   /// A new server and session in the place of rank i.
   void replace(int i, const Server::Options& = {});
