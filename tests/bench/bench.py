@@ -119,6 +119,13 @@ def rows():
                       f"all_reduce {ranks} {bytes_}", unit="us" if bytes_ < 1 << 20 else "ms",
                       per=1e3 if bytes_ < 1 << 20 else 1e6, aim=aim,
                       note=f"{ranks} ranks on loopback, data planes with their helpers against Gloo alone")
+    for size, bytes_, times in (("1MiB", 1 << 20, 8), ("64MiB", 64 << 20, 1)):
+        yield Row(f"ddp/all_reduce/{size}", Side("group_side"), Side("gloo_side", ("gloo",)),
+                  f"all_reduce 2 {bytes_} {times}", unit="ms", per=1e6 * times, aim=0.8,
+                  note="sessions of two servers through the SDK against Gloo alone" + f", {times} in a row" * (times > 1))
+    yield Row("ddp/step", Side("group_side"), Side("group_side", ("alone",)), "ddp|compute", unit="ms", per=2e6, aim=1.0,
+              settle=0.01, note="2 servers, 11 MB of gradients: a data-parallel step against a step without exchange and "
+              "half of an all_reduce")
     for threads in (1, 2):
         ours, cpu = Side("engine_side", threads=threads, cpu="client" if threads == 1 else ""), "client"
         for op in ("add", "exp", "broadcast"):
@@ -207,7 +214,7 @@ class Place:
         if "{free}" in side.args:
             words["free"] = self.server(pinned=False)["tcp"]
         env = {"OMP_NUM_THREADS": str(side.threads), "OPENBLAS_NUM_THREADS": str(side.threads)}
-        if side.program in ("engine_side", "model_side"):
+        if side.program in ("engine_side", "model_side", "group_side"):
             env |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "50000"}  # as gradwired has it
         if side.kept:
             env |= KEPT

@@ -135,6 +135,7 @@ int main(int argc, char** argv) try {
   if (kind != "plane" && kind != "gloo") return std::fprintf(stderr, "usage: gloo_side plane|gloo\n"), 2;
   return bench::serve({{"all_reduce", [&](const Arguments& a) {
                           const size_t size = std::stoull(a.at(0)), bytes = std::stoull(a.at(1));
+                          const int times = a.size() > 2 ? std::stoi(a[2]) : 1;
                           std::shared_ptr<Ranks> ranks;
                           if (kind == "plane")
                             ranks = std::make_shared<PlaneRanks>(size, bytes);
@@ -148,7 +149,10 @@ int main(int argc, char** argv) try {
                           ranks->round();
                           for (size_t i = 0; i < bytes / 4; ++i) sum += ranks->memory(size - 1)[i];
                           for (size_t r = 0; r < size; ++r) std::memset(ranks->memory(r), 0, bytes);
-                          return bench::Work{[ranks] { ranks->round(); }, [sum] { return sum; }};
+                          const auto rounds = [ranks, times] {
+                            for (int i = 0; i < times; ++i) ranks->round();
+                          };
+                          return bench::Work{rounds, [sum] { return sum; }};
                         }}});
 } catch (const std::exception& e) {
   std::printf("error %s\n", e.what());
