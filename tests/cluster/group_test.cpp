@@ -270,15 +270,15 @@ TEST_CASE("a rank that leaves after the last collective takes nothing from the o
 TEST_CASE("a collective that some ranks never call fails at its deadline on all that did", "[cluster][H36]") {
   Servers servers(3);
   auto groups = servers.group();
-  auto a = start(groups[0], terms(Collective::all_reduce), 1, milliseconds(200));
-  auto b = start(groups[2], terms(Collective::all_reduce), 1, milliseconds(5000));
+  auto a = start(groups[0], terms(Collective::all_reduce), 1, milliseconds(1500));
+  auto b = start(groups[2], terms(Collective::all_reduce), 1, milliseconds(20000));
   for (auto* w : {&a, &b}) {
     auto done = w->done.get();
     REQUIRE(!done);
     CHECK(done.error().code() == Code::deadline_exceeded);
     CHECK_THAT(done.error().message(), StartsWith("all_reduce: rank 1 did not call it within "));
   }
-  CHECK(seconds_since(a.begun) < 2);
+  CHECK(seconds_since(a.begun) < 5);
   auto late = [&] {
     try {
       groups[1]->area(16);

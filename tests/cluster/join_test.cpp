@@ -191,7 +191,7 @@ TEST_CASE("the master names the ranks that have not come, to all that have", "[c
   std::vector<Joined> joined;
   for (int r : {0, 1}) {
     auto o = servers.options(r, 4);
-    o.timeout = milliseconds(r == 0 ? 200 : 10000);
+    o.timeout = milliseconds(r == 0 ? 2000 : 30000);
     joined.push_back(join(servers[r], o));
   }
   for (auto& j : joined) {
