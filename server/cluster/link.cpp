@@ -106,7 +106,7 @@ kj::Promise<void> Link::read() {
 
 kj::Promise<void> Link::ping() {
   return timer_.afterDelay(limits_.ping_every).then([this] {
-    send({0, 0, Ping{}});
+    if (known_) send({0, 0, Ping{}});  // a stranger hears nothing
     return ping();
   });
 }

@@ -84,6 +84,15 @@ TEST_CASE("a link whose peer only says that it is there lives, and says so itsel
   CHECK(::recv(rig.other, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
 }
 
+TEST_CASE("a stranger hears nothing", "[cluster][T39]") {
+  LinkLimits l = quick();
+  l.ping_every = 5 * kj::MILLISECONDS;
+  Rig rig(l);
+  CHECK(rig.end_within(10 * kj::SECONDS) == "it was given up (idle_time)");
+  char bytes[4096];
+  CHECK(::recv(rig.other, bytes, sizeof bytes, MSG_DONTWAIT) <= 0);
+}
+
 TEST_CASE("a frame that does not go on, is too large or no message ends the link", "[cluster][T39]") {
   const auto ends = [](const std::string& bytes, bool known = false) {
     Rig rig(quick());
