@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -28,14 +29,19 @@ struct Descriptor {
   }
 };
 
-/// Whether a process blocks or handles a signal, which then does not end it.
+/// Whether a process blocks or handles a signal, which then does not end it. All threads count: the one that waits for
+/// a signal does not show that it blocks it otherwise.
 bool awaits(pid_t pid, int signal) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  if (!status) return true;  // who is hidden from us is nobody else's
+  std::error_code hidden;
+  const std::filesystem::directory_iterator threads("/proc/" + std::to_string(pid) + "/task", hidden);
+  if (hidden) return true;  // who is hidden from us is nobody else's
   uint64_t mask = 0;
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("SigBlk:") || line.starts_with("SigCgt:"))
-      mask |= std::strtoull(line.c_str() + std::strlen("SigBlk:"), nullptr, 16);
+  for (const auto& thread : threads) {
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("SigBlk:") || line.starts_with("SigCgt:"))
+        mask |= std::strtoull(line.c_str() + std::strlen("SigBlk:"), nullptr, 16);
+    }
   }
   return (mask >> (signal - 1) & 1) != 0;
 }

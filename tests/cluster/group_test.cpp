@@ -342,7 +342,7 @@ TEST_CASE("a message that nobody answers fails alone", "[cluster][H16]") {
   auto r = start(groups[0], terms(Collective::recv, 4, DType::float32, ReduceOp::sum, 1), 1, milliseconds(60));
   auto done = r.done.get();
   REQUIRE(!done);
-  CHECK(done.error().message() == "recv: rank 1 has not called send within 60 ms");
+  CHECK_THAT(done.error().message(), StartsWith("recv: rank 1 has not called send within "));
   auto a = start(groups[0], terms(Collective::barrier)), b = start(groups[1], terms(Collective::barrier));
   CHECK(a.done.get());
   CHECK(b.done.get());

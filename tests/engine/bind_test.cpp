@@ -17,7 +17,7 @@ struct Caller : Engine {
     try {
       const auto l = parse_literals(cx, text);
       BoundCall c;
-      bind(op, l->positional, l->named, c);
+      engine::bind(op, l->positional, l->named, c);
       check(c.id, {c.args, static_cast<size_t>(c.count)});
       return "";
     } catch (const Error& e) {
@@ -29,7 +29,7 @@ struct Caller : Engine {
   Tensor run(std::string_view op, std::string_view text) {
     const auto l = parse_literals(cx, text);
     BoundCall c;
-    bind(op, l->positional, l->named, c);
+    engine::bind(op, l->positional, l->named, c);
     return engine::call(cx, c.id, {c.args, static_cast<size_t>(c.count)}).at[0];
   }
 };
@@ -97,7 +97,7 @@ TEST_CASE("Several leading tensors are the list of a row that begins with one", 
   Caller c;
   const auto l = parse_literals(c.cx, "f(2); f(3); set_to_none=True");
   BoundCall b;
-  bind("zero_grad", l->positional, l->named, b);
+  engine::bind("zero_grad", l->positional, l->named, b);
   REQUIRE(b.args[0].kind == ArgKind::tensors);
   CHECK(b.args[0].count == 2);
   CHECK(b.args[1].b);

@@ -140,7 +140,7 @@ TEST_CASE("einsum takes its operands one by one or as a list, with the equation 
     if (k == 2 || k == 3) named.emplace_back("equation", equation);
     if (k == 4) named.emplace_back("operands", list);
     BoundCall call;
-    bind("einsum", positional[k], named, call);
+    engine::bind("einsum", positional[k], named, call);
     CHECK(values(engine::call(e.cx, call.id, {call.args, static_cast<size_t>(call.count)}).at[0]) == Values{210});
   }
 }

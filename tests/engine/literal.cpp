@@ -242,7 +242,7 @@ std::unique_ptr<Literals> parse_literals(Context& cx, std::string_view text) {
 
 Arguments::Arguments(Context& cx, const OpRow& r, std::string_view text) : row(&r), literals(parse_literals(cx, text)) {
   BoundCall c;
-  bind(r.name(), literals->positional, literals->named, c);
+  engine::bind(r.name(), literals->positional, literals->named, c);
   if (c.id != r.id) {
     throw std::invalid_argument("'" + std::string(text) + "' is a call of " + catalogue()[c.id].sig.full_name() +
                                 ", not of " + r.sig.full_name());

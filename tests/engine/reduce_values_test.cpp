@@ -186,7 +186,7 @@ TEST_CASE("With keepdim_warning a reduction over a dim that leaves keepdim out i
     e.cx.warnings.clear();
     const Bound positional[] = {Bound(x)};
     BoundCall c;
-    bind(op, positional, named, c);
+    engine::bind(op, positional, named, c);
     call(e.cx, c.id, std::span(c.args, static_cast<size_t>(c.count)));
     return e.cx.warnings.size();
   };
