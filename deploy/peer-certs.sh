@@ -21,8 +21,9 @@ names=''
 for ((i = 0; i < replicas; i++)); do
   names+="${names:+,}DNS:gradwire-$i.gradwire-peers.$namespace.svc,DNS:gradwire-$i.gradwire-peers.$namespace.svc.cluster.local"
 done
+# A server that is dialled is known by these names, one that dials by the common name.
 openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$directory/tls.key" \
-  -subj "/CN=gradwire-peers.$namespace" 2>/dev/null |
+  -subj "/CN=*.gradwire-peers.$namespace.svc" 2>/dev/null |
   openssl x509 -req -days 365 -CA "$ca.crt" -CAkey "$ca.key" -set_serial "0x$(openssl rand -hex 16)" \
     -out "$directory/tls.crt" -extfile <(printf '%s\n' "subjectAltName=$names" basicConstraints=critical,CA:FALSE \
       keyUsage=critical,digitalSignature extendedKeyUsage=serverAuth,clientAuth) 2>/dev/null

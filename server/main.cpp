@@ -144,8 +144,8 @@ cluster::Cluster::Options cluster_options(const Options& o) {
   return c;
 }
 
-/// The group that the options name, for sessions to come. Without it the server is not what it was started for: it
-/// ends, and whoever started it tries again.
+/// The group that the options name, which is the default group of a session. Without it the server is not what it was
+/// started for: it ends, and whoever started it tries again.
 struct GroupAtStart {
   std::mutex mutex;
   Service* service = nullptr;  // null once it ends
@@ -160,15 +160,14 @@ std::shared_ptr<GroupAtStart> join_at_start(const Options& o, cluster::Cluster& 
   join.init_method = o.group_init, join.group_name = o.group_name;
   join.world_size = o.group_world_size, join.rank = o.group_rank_read;
   join.timeout = std::chrono::minutes(5);
-  const std::string name = o.group_name.empty() ? "world" : o.group_name;
-  cluster.join(std::move(join), [name, state](server::Result<cluster::GroupPtr> group) {
+  cluster.join(std::move(join), [state](server::Result<cluster::GroupPtr> group) {
     const std::lock_guard lock(state->mutex);
     if (!state->service) return;
     if (group) {
-      spdlog::info("rank {} of {} of the group {}", (*group)->rank(), (*group)->size(), name);
-      return state->service->attach_group(name, std::move(*group));
+      spdlog::info("rank {} of {} of the group made at start", (*group)->rank(), (*group)->size());
+      return state->service->attach_group("world", std::move(*group));
     }
-    spdlog::error("the group {} was not made: {}", name, group.error().what());
+    spdlog::error("the group that --group-init names was not made: {}", group.error().what());
     state->failed = true;
     ::kill(::getpid(), SIGTERM);
   });

@@ -113,6 +113,10 @@ class ThreePods(unittest.TestCase):
         for pod in self.pods:
             self.assertTrue(pod.probe("readiness"), pod.text())
             self.assertEqual(pod.ready["peer"], f"0.0.0.0:{self.c.config_port('peer')}")
+        for rank, pod in enumerate(self.pods):
+            while (made := f"rank {rank} of {len(self.pods)} of the group") not in pod.text() and time.monotonic() < end:
+                time.sleep(0.1)
+            self.assertIn(made, pod.text())
 
     def shake(self, to, certificate):
         """A TLS handshake of a stranger in pod 0's network with another pod's link; what is read after it."""
