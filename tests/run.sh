@@ -37,10 +37,11 @@ else
   run_tests release
   phase "AddressSanitizer and UndefinedBehaviorSanitizer"
   build asan
-  run_tests asan -LE habits
+  # Campaigns of whole servers are long, and their servers' code is in the shorter tests too.
+  run_tests asan -LE 'habits|e2e-long|cluster-long'
   phase "ThreadSanitizer: the server and the client"
   build tsan test_server test_client test_e2e test_cluster gradwired gradwire gradwire_sdk
-  run_tests tsan -L 'server|client|e2e|cluster'
+  run_tests tsan -L 'server|client|e2e|cluster' -LE 'e2e-long|cluster-long'
   phase "The engine without optimisation"
   build debug test_engine
   run_tests debug -L engine -LE long
