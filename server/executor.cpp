@@ -211,13 +211,12 @@ void Executor::shut(const QueuePtr& q) {
 }
 
 void Executor::wake(const QueuePtr& q) {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    q->woken = true;
-    if (q->state != Queue::State::waiting) return;
-    impl_->waiting.erase(q);
-    impl_->make_ready(q, true);
-  }
+  const std::lock_guard lock(impl_->mutex);
+  q->woken = true;
+  if (q->state != Queue::State::waiting) return;
+  impl_->waiting.erase(q);
+  impl_->make_ready(q, true);
+  // With the lock held: what the task does next may end with the executor, which takes the lock first.
   impl_->work.notify_one();
 }
 
