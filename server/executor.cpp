@@ -75,7 +75,12 @@ struct Executor::Impl {
   const int lane_count, threads;
   const QueueLimits limits;
   mutable std::mutex mutex;
-  std::condition_variable work;
+  struct Lane {
+    std::condition_variable work;
+    bool called = false;
+  };
+  std::deque<Lane> all;     // as many as there are lanes
+  std::vector<Lane*> idle;  // the one that worked last is the last: its team and its caches are warm
   std::priority_queue<Ready> ready;
   std::unordered_set<QueuePtr> waiting;
   Duration least{};  // what the queue served last had had
@@ -85,7 +90,21 @@ struct Executor::Impl {
   std::vector<std::thread> lanes;
 
   Impl(const Clock& c, Metrics& m, int n, int t, QueueLimits l)
-      : clock(c), metrics(m), lane_count(std::max(1, n)), threads(std::max(1, t)), limits(l) {}
+      : clock(c),
+        metrics(m),
+        lane_count(std::max(1, n)),
+        threads(std::max(1, t)),
+        limits(l),
+        all(static_cast<size_t>(lane_count)) {}
+
+  /// A lane that has nothing to do, called to work once it is notified; null: all are busy, and look by themselves.
+  Lane* call_lane() {
+    if (idle.empty()) return nullptr;
+    Lane* lane = idle.back();
+    idle.pop_back();
+    lane->called = true;
+    return lane;
+  }
 
   /// Without waking a lane: whoever lets go of the lock does, so that no lane wakes up to a lock that is held.
   void make_ready(const QueuePtr& q, bool fresh) {
@@ -94,13 +113,17 @@ struct Executor::Impl {
     ready.push({q->used, order++, q});
   }
 
-  void lane() {
+  void lane(Lane& self) {
 #ifdef _OPENMP
     omp_set_num_threads(threads);
 #endif
     std::unique_lock lock(mutex);
     for (;;) {
-      work.wait(lock, [&] { return stop || !ready.empty(); });
+      while (!stop && ready.empty()) {
+        self.called = false;
+        idle.push_back(&self);
+        self.work.wait(lock, [&] { return stop || self.called; });
+      }
       if (stop) return;
       const QueuePtr q = ready.top().queue;
       ready.pop();
@@ -150,7 +173,7 @@ struct Executor::Impl {
 
 Executor::Executor(const Clock& clock, Metrics& metrics, int lanes, int threads, QueueLimits limits)
     : impl_(std::make_unique<Impl>(clock, metrics, lanes, threads, limits)) {
-  for (int i = 0; i < impl_->lane_count; ++i) impl_->lanes.emplace_back([this] { impl_->lane(); });
+  for (auto& lane : impl_->all) impl_->lanes.emplace_back([this, &lane] { impl_->lane(lane); });
 }
 
 Executor::~Executor() {
@@ -158,7 +181,7 @@ Executor::~Executor() {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stop = true;
-    impl_->work.notify_all();
+    for (auto& lane : impl_->all) lane.work.notify_one();
   }
   for (auto& t : impl_->lanes) t.join();
   for (; !impl_->ready.empty(); impl_->ready.pop()) left.push_back(impl_->ready.top().queue);
@@ -179,7 +202,7 @@ Executor::QueuePtr Executor::make_queue() { return std::make_shared<Queue>(); }
 
 std::optional<Code> Executor::push(const QueuePtr& q, std::unique_ptr<Task>& task, size_t bytes, bool forced) {
   Impl& x = *impl_;
-  bool fresh = false;
+  Impl::Lane* lane = nullptr;
   {
     const std::lock_guard lock(x.mutex);
     if (q->shut || x.stop) {
@@ -197,10 +220,12 @@ std::optional<Code> Executor::push(const QueuePtr& q, std::unique_ptr<Task>& tas
     }
     q->items.push_back({std::move(task), bytes});
     q->bytes += bytes, x.bytes += bytes, ++x.tasks;
-    fresh = q->state == Queue::State::idle;
-    if (fresh) x.make_ready(q, true);
+    if (q->state == Queue::State::idle) {
+      x.make_ready(q, true);
+      lane = x.call_lane();
+    }
   }
-  if (fresh) x.work.notify_one();
+  if (lane) lane->work.notify_one();
   x.metrics.add(Metric::queued_tasks, 1);
   return std::nullopt;
 }
@@ -217,7 +242,7 @@ void Executor::wake(const QueuePtr& q) {
   impl_->waiting.erase(q);
   impl_->make_ready(q, true);
   // With the lock held: what the task does next may end with the executor, which takes the lock first.
-  impl_->work.notify_one();
+  if (Impl::Lane* lane = impl_->call_lane()) lane->work.notify_one();
 }
 
 bool Executor::idle() const {
