@@ -13,7 +13,7 @@ class LearningRates {
   size_t groups() const { return rates_.size(); }
   double lr(size_t group = 0) const { return rates_.at(group).now; }
   void set_lr(double lr, size_t group) {
-    rates_.at(group);
+    static_cast<void>(rates_.at(group));  // throws before anything changes
     send(lr, group);
     rates_[group].now = lr;
   }
