@@ -198,8 +198,8 @@ struct Certificates {
   Certificates() {
     run("openssl req -x509 -newkey ed25519 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem");
     run("openssl req -x509 -newkey ed25519 -nodes -days 2 -subj /CN=other -keyout other-ca.key -out other-ca.pem");
-    make("server", "ca", "127.0.0.1", "DNS:127.0.0.1,DNS:localhost");
-    make("stranger", "other-ca", "127.0.0.1", "DNS:127.0.0.1");
+    make("server", "ca", "127.0.0.1", "DNS:127.0.0.1,IP:127.0.0.1,DNS:localhost");
+    make("stranger", "other-ca", "127.0.0.1", "DNS:127.0.0.1,IP:127.0.0.1");
     make("misnamed", "ca", "somebody", "DNS:somebody");
   }
   void make(const std::string& name, const std::string& ca, const std::string& cn, const std::string& san) {

@@ -238,8 +238,8 @@ TEST_CASE("Four servers in namespaces of their own show each other certificates,
   const auto certify = [&](int i, const std::string& ca) {
     const std::string host = Network::host(i, false), name = ca + std::to_string(i);
     run("openssl req -newkey ed25519 -nodes -subj /CN=" + host + " -keyout " + name + ".key -out " + name + ".csr");
-    run("printf 'subjectAltName=DNS:" + host + "' > ext && openssl x509 -req -days 2 -in " + name + ".csr -CA " + ca +
-        ".pem -CAkey " + ca + ".key -CAcreateserial -extfile ext -out " + name + ".pem");
+    run("printf 'subjectAltName=DNS:" + host + ",IP:" + host + "' > ext && openssl x509 -req -days 2 -in " + name +
+        ".csr -CA " + ca + ".pem -CAkey " + ca + ".key -CAcreateserial -extfile ext -out " + name + ".pem");
   };
   for (int i = 0; i < kServers; ++i) certify(i, "ca");
   certify(3, "other");
