@@ -10,34 +10,12 @@
 #include <vector>
 
 #include "engine/op.h"
+#include "schema/collective.h"
 
 // How rows work together with other ranks. The engine knows no network: whoever owns the Context may give it an
 // Exchange, and finishes the calls that wait.
 
 namespace gradwire::engine {
-
-enum class Collective : uint8_t {
-  broadcast,
-  all_reduce,
-  reduce,
-  all_gather,
-  gather,
-  scatter,
-  reduce_scatter,
-  barrier,
-  send,
-  recv
-};
-enum class ReduceOp : uint8_t { sum, product, min, max, band, bor, bxor, avg };
-
-/// What all ranks say alike.
-struct Terms {
-  Collective what = Collective::barrier;
-  ReduceOp op = ReduceOp::sum;
-  DType dtype = DType::uint8;
-  int64_t count = 0;  // elements of one rank's part
-  int root = -1;      // a rank of the group: of those that have a root; the other's of send and recv, -1: any
-};
 
 /// Something that other ranks take part in, begun or about to begin.
 class Transfer {

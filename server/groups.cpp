@@ -8,15 +8,10 @@
 namespace gradwire::server {
 namespace {
 
-using engine::Terms;
 using engine::TransferPtr;
 
 constexpr size_t kNameBytes = 255, kEnvironment = size_t{64} << 10;
 constexpr double kMaxTimeout = 7 * 24 * 3600;  // seconds
-
-// The engine's words and the cluster's are the same.
-static_assert(static_cast<int>(engine::Collective::recv) == static_cast<int>(cluster::Collective::recv) &&
-              static_cast<int>(engine::ReduceOp::avg) == static_cast<int>(cluster::ReduceOp::avg));
 
 std::string_view canonical(std::string_view name) { return name.empty() ? "world" : name; }
 
@@ -210,8 +205,7 @@ void Groups::start(const TransferPtr& t, std::string_view name, const Terms& ter
   cluster::Group& group = member(name);
   const auto moving = std::static_pointer_cast<Moving>(t);
   cluster::Work w;
-  w.terms = {static_cast<cluster::Collective>(terms.what), static_cast<cluster::ReduceOp>(terms.op), terms.dtype,
-             terms.count, terms.root};
+  w.terms = terms;
   w.area = moving->area;
   w.deadline = std::chrono::steady_clock::now() + group.timeout();
   w.done = [moving, wake = Wake{&core_.shared.executor, core_.queue}](Result<int> r) {

@@ -60,7 +60,7 @@ class Groups final : public engine::Exchange {
   bool has(std::string_view) override;
   Group group(std::string_view) override;
   engine::TransferPtr prepare(std::string_view, size_t bytes) override;
-  void start(const engine::TransferPtr&, std::string_view, const engine::Terms&) override;
+  void start(const engine::TransferPtr&, std::string_view, const Terms&) override;
   engine::TransferPtr join(std::string_view, const engine::JoinCall&) override;
   engine::TransferPtr join(std::string_view, cluster::JoinOptions);
   engine::TransferPtr split(std::string_view parent, std::string_view name, std::span<const int64_t> ranks) override;

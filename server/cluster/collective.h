@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "schema/dtype.h"
+#include "schema/collective.h"
 #include "server/result.h"
 
 // What the parts of the cluster say to each other: the operators of a session, the group that its rank belongs to, and
@@ -17,29 +17,9 @@
 
 namespace gradwire::server::cluster {
 
-enum class Collective : uint8_t {
-  broadcast,
-  all_reduce,
-  reduce,
-  all_gather,
-  gather,
-  scatter,
-  reduce_scatter,
-  barrier,
-  send,
-  recv
-};
-enum class ReduceOp : uint8_t { sum, product, min, max, band, bor, bxor, avg };
-
-/// What all ranks must say alike before a byte moves; `sequence` counts a group's collectives, and for send and recv
-/// the messages of that pair of ranks.
-struct Terms {
-  Collective what = Collective::barrier;
-  ReduceOp op = ReduceOp::sum;
-  DType dtype = DType::float32;
-  int64_t count = 0;  // elements of one rank's part: of the whole tensor where there are no parts
-  int root = -1;  // broadcast, reduce, gather, scatter: the root's group rank. send, recv: the other's; recv: -1: any
-};
+using gradwire::Collective;
+using gradwire::ReduceOp;
+using gradwire::Terms;
 
 /// Memory that the data plane can reach, shared with its helper process: contiguous, row-major elements. Lives as long
 /// as somebody holds it, the group's end included.

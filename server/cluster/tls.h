@@ -16,9 +16,9 @@ struct Opened {
 };
 
 /// Mutual TLS between servers: both sides show a certificate of one authority. A server that is dialled must have its
-/// host among the DNS names of its certificate (an address as host must stand there as one, and for newer versions of
-/// the library as an IP address too); one that dials must have
-/// the host that it says it is reached by as the common name, which may be "*.domain".
+/// host among the names of its certificate (an address as a DNS name, and for newer versions of the library as an IP
+/// address too); one that dials must have the host that it says it is reached by as the common name, which may be
+/// "*.domain".
 class Tls {
  public:
   /// PEM files. Throws Error{bad_argument} that names the file.
