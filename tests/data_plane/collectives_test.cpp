@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -131,9 +132,10 @@ bool allowed(ReduceOp op, DType t) {
 }
 
 TEST_CASE("all_reduce, reduce and reduce_scatter give what a loop over the ranks gives", "[H20][H21][H26]") {
+  const Way way = GENERATE(Way::near, Way::far);
   for (int size = 1; size <= 4; ++size) {
     CAPTURE(size);
-    Ranks g(size);
+    Ranks g(size, way);
     each_dtype([&](DType t) {
       for (int op = 0; op <= static_cast<int>(ReduceOp::avg); ++op) {
         const auto o = static_cast<ReduceOp>(op);
@@ -160,9 +162,10 @@ TEST_CASE("all_reduce, reduce and reduce_scatter give what a loop over the ranks
 }
 
 TEST_CASE("broadcast, all_gather, gather and scatter move every element to its place", "[H19][H22][H23][H24]") {
+  const Way way = GENERATE(Way::near, Way::far);
   for (int size = 1; size <= 4; ++size) {
     CAPTURE(size);
-    Ranks g(size);
+    Ranks g(size, way);
     each_dtype([&](DType t) {
       for (const size_t count : kCounts) {
         for (int root = 0; root < size; ++root) {
@@ -196,7 +199,8 @@ TEST_CASE("broadcast, all_gather, gather and scatter move every element to its p
 }
 
 TEST_CASE("No rank leaves a barrier before the last has come", "[H25]") {
-  Ranks g(3);
+  const Way way = GENERATE(Way::near, Way::far);
+  Ranks g(3, way);
   const Terms barrier{Collective::barrier, {}, DType::float32, 0, -1};
   auto first = g.start(0, barrier, nullptr), second = g.start(1, barrier, nullptr);
   // What the two can do without the third they have done when a message between them has passed.
@@ -214,7 +218,8 @@ TEST_CASE("No rank leaves a barrier before the last has come", "[H25]") {
 }
 
 TEST_CASE("send and recv pair up by tag, in any order, beside a collective that waits", "[H15][H16][H17]") {
-  Ranks g(2);
+  const Way way = GENERATE(Way::near, Way::far);
+  Ranks g(2, way);
   const Terms reduce{Collective::all_reduce, ReduceOp::sum, DType::int32, 3, -1};
   auto waits = g.start(1, reduce, g.area(1, array(DType::int32, 1, 3)));
   constexpr size_t kMessages = 40, kLarge = 300'000;
@@ -245,9 +250,10 @@ TEST_CASE("send and recv pair up by tag, in any order, beside a collective that 
 }
 
 TEST_CASE("Every rank has the same bits, whatever the size, and they are near the true sum", "[H20]") {
+  const Way way = GENERATE(Way::near, Way::far);
   std::mt19937 random(7);
   for (int size = 2; size <= 4; ++size) {
-    Ranks g(size);
+    Ranks g(size, way);
     for (const DType t : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
       for (const size_t count : {size_t{1}, size_t{3}, size_t{17}, size_t{4099}, size_t{300'007}}) {
         for (const ReduceOp op : {ReduceOp::sum, ReduceOp::product, ReduceOp::avg}) {
@@ -280,7 +286,8 @@ TEST_CASE("Every rank has the same bits, whatever the size, and they are near th
 }
 
 TEST_CASE("Halves are summed in float32 and rounded once", "[H20]") {
-  Ranks g(4);
+  const Way way = GENERATE(Way::near, Way::far);
+  Ranks g(4, way);
   // 2048 + 1 + 1 + 1 and 256 + 1 + 1 + 1: one at a time every 1 is lost to rounding. The nearest of 2051 is 2052, even.
   for (const auto& [t, large, sum] :
        {std::tuple{DType::float16, 2048.0, 2052.0}, std::tuple{DType::bfloat16, 256.0, 260.0}}) {
@@ -296,7 +303,8 @@ TEST_CASE("Halves are summed in float32 and rounded once", "[H20]") {
 }
 
 TEST_CASE("Whole numbers wrap, averages of them are cut off, and NaN wins min and max", "[H26]") {
-  Ranks g(3);
+  const Way way = GENERATE(Way::near, Way::far);
+  Ranks g(3, way);
   auto reduce = [&](ReduceOp op, DType t, const std::vector<double>& of) {
     std::vector<Bytes> in(3, Bytes(static_cast<size_t>(size_of(t))));
     for (size_t r = 0; r < 3; ++r) put(in[r], t, 0, of[r]);
@@ -329,7 +337,8 @@ TEST_CASE("Whole numbers wrap, averages of them are cut off, and NaN wins min an
 }
 
 TEST_CASE("Ten thousand small all_reduce in a row are all right", "[H20]") {
-  Ranks g(2);
+  const Way way = GENERATE(Way::near, Way::far);
+  Ranks g(2, way);
   constexpr int kWindow = 100;
   size_t wrong = 0;
   for (int i = 0; i < 10'000; i += kWindow) {

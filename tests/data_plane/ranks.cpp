@@ -35,8 +35,8 @@ bool only_children(const std::set<pid_t>& wanted, milliseconds limit) {
   return false;
 }
 
-Ranks::Ranks(int size, DataPlaneOptions options, bool connected, milliseconds timeout)
-    : ranks(static_cast<size_t>(size)) {
+Ranks::Ranks(int size, DataPlaneOptions options, bool connected, milliseconds timeout, Way way)
+    : ranks(static_cast<size_t>(size)), way_(way) {
   for (int r = 0; r < size; ++r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
     const auto before = children();
@@ -61,7 +61,7 @@ Ranks::Ranks(int size, DataPlaneOptions options, bool connected, milliseconds ti
 
 std::vector<std::string> Ranks::addresses() const {
   std::vector<std::string> all;
-  for (const Rank& r : ranks) all.push_back(r.address);
+  for (const Rank& r : ranks) all.push_back(way_ == Way::near ? r.address : r.address.substr(0, r.address.find('@')));
   return all;
 }
 

@@ -47,10 +47,15 @@ struct Rank {
   std::string address;
 };
 
+/// How ranks reach each other: over a Unix socket, as ranks on one machine do, or over TCP, as if they were not.
+enum class Way { near, far };
+
 class Ranks {
  public:
   /// Prepared; connected too unless told otherwise.
-  explicit Ranks(int size, DataPlaneOptions = {}, bool connected = true, milliseconds timeout = 20000ms);
+  explicit Ranks(int size, DataPlaneOptions = {}, bool connected = true, milliseconds timeout = 20000ms,
+                 Way = Way::near);
+  Ranks(int size, Way way) : Ranks(size, {}, true, 20000ms, way) {}
   int size() const { return static_cast<int>(ranks.size()); }
   std::vector<std::string> addresses() const;
   std::vector<Answer<void>> connect(const std::string& key = kKey);
@@ -62,6 +67,9 @@ class Ranks {
   std::vector<std::vector<std::byte>> run(Terms, const std::vector<std::vector<std::byte>>& in);
 
   std::vector<Rank> ranks;
+
+ private:
+  Way way_;
 };
 
 }  // namespace gradwire::server::cluster::test

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
 namespace gradwire::server::cluster::plane {
@@ -24,6 +26,44 @@ class Fd {
 
  private:
   int fd_ = -1;
+};
+
+/// A descriptor that goes with a message over a Unix socket.
+class Rights {
+ public:
+  /// To be sent with `m`.
+  void put(msghdr& m, int descriptor) {
+    room(m);
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &descriptor, sizeof(int));
+  }
+  /// For one that may come with `m`.
+  void room(msghdr& m) {
+    m.msg_control = control_.bytes;
+    m.msg_controllen = sizeof control_.bytes;
+  }
+  /// What has come; more than one are closed.
+  static Fd take(msghdr& m) {
+    Fd last;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+        last = Fd(fd);
+      }
+    }
+    return last;
+  }
+
+ private:
+  union {  // aligned as the kernel wants it
+    char bytes[CMSG_SPACE(sizeof(int))];
+    cmsghdr align;
+  } control_{};
 };
 
 }  // namespace gradwire::server::cluster::plane

@@ -1,13 +1,10 @@
 #include "server/cluster/plane/helper.h"
 
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "server/cluster/data_plane.h"
 
@@ -19,10 +16,6 @@ namespace {
 Terms terms_of(const Order& o) { return {o.what, o.op, o.dtype, o.count, o.root}; }
 
 }  // namespace
-
-Helper::Memory::~Memory() {
-  if (data) ::munmap(data, size);
-}
 
 int Helper::run() {
   try {
@@ -85,10 +78,11 @@ void Helper::take(const Order& o, Fd descriptor) {
       connect(o);
       break;
     case Step::map:
-      map(o, descriptor);
+      areas_.add(o.area, std::move(descriptor), Maps::Use::write);
       break;
     case Step::unmap:
-      areas_.erase(o.area);
+      areas_.drop(o.area);
+      if (transport_) transport_->dropped(o.area);
       break;
     case Step::run:
       if (auto error = wrong(terms_of(o), o.pairwise, rank_, size_)) throw *error;
@@ -116,36 +110,18 @@ void Helper::connect(const Order& o) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(o.timeout_ms);
   auto connections = mesh_->connect(addresses_, key, deadline);
   OPENSSL_cleanse(key.data(), key.size());
-  transport_ = std::make_shared<Transport>(rank_, size_, std::move(connections), socket_);
+  transport_ = std::make_shared<Transport>(rank_, size_, std::move(connections), areas_, socket_);
   transport_->on_control = [this] { read_orders(); };
   transport_->on_progress = [this] { finish_pairwise(); };
   context_ = std::make_shared<TransportContext>(transport_);
   answer(o.id, -1);
 }
 
-void Helper::map(const Order& o, const Fd& memory) {
-  struct stat s;
-  const bool fits =
-      memory && ::fstat(memory.get(), &s) == 0 && o.bytes > 0 && static_cast<uint64_t>(s.st_size) == o.bytes;
-  // Memory that could be cut off would end this process at the next access.
-  if (!fits || !(::fcntl(memory.get(), F_GET_SEALS) & F_SEAL_SHRINK) || areas_.size() >= kMaxAreas ||
-      areas_.count(o.area)) {
-    throw Error(Code::internal, "data plane: no area");
-  }
-  void* at = ::mmap(nullptr, o.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
-  if (at == MAP_FAILED)
-    throw Error(Code::memory_limit, "data plane: the helper cannot map " + std::to_string(o.bytes) + " bytes");
-  Memory m;
-  m.data = static_cast<char*>(at), m.size = o.bytes;
-  areas_.emplace(o.area, std::move(m));
-}
-
 char* Helper::memory_of(const Order& o, size_t bytes) {
   if (!bytes) return nullptr;
-  const auto a = areas_.find(o.area);
-  if (a == areas_.end() || a->second.size < bytes)
-    throw Error(Code::internal, "data plane: the area is smaller than its tensors");
-  return a->second.data;
+  char* data = areas_.at(o.area, 0, bytes);
+  if (!data) throw Error(Code::internal, "data plane: the area is smaller than its tensors");
+  return data;
 }
 
 void Helper::start_pairwise(const Order& o) {

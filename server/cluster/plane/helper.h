@@ -1,11 +1,11 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "server/cluster/plane/maps.h"
 #include "server/cluster/plane/mesh.h"
 #include "server/cluster/plane/orders.h"
 #include "server/cluster/plane/transport.h"
@@ -22,13 +22,6 @@ class Helper {
   int run();
 
  private:
-  struct Memory {
-    char* data = nullptr;
-    size_t size = 0;
-    Memory() = default;
-    Memory(Memory&& o) noexcept : data(std::exchange(o.data, nullptr)), size(o.size) {}
-    ~Memory();
-  };
   struct Pairwise {
     uint64_t id;
     int rank;
@@ -40,7 +33,6 @@ class Helper {
   void take(const Order&, Fd);
   void prepare(const Order&);
   void connect(const Order&);
-  void map(const Order&, const Fd&);
   char* memory_of(const Order&, size_t bytes);
   void start_pairwise(const Order&);
   void finish_pairwise();
@@ -55,9 +47,9 @@ class Helper {
   uint32_t sequence_ = 0;  // of collectives
   std::unique_ptr<Mesh> mesh_;
   std::vector<std::string> addresses_;
+  Maps areas_;  // outlives what lends them
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<gloo::Context> context_;
-  std::map<uint64_t, Memory> areas_;
   std::deque<Order> waiting_;  // no longer than the server's own list of what is pending
   std::deque<Pairwise> pairwise_;
 };

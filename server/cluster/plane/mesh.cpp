@@ -11,6 +11,7 @@
 #include <openssl/rand.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -85,6 +86,28 @@ Address read_address(const std::string& text) {
   return look_up(host, text.substr(colon + 1), AI_NUMERICHOST | AI_NUMERICSERV);
 }
 
+/// A random name is that of one process.
+Address near_address(const std::string& name) {
+  sockaddr_un u{};
+  u.sun_family = AF_UNIX;
+  const std::string path = std::string(1, '\0') + "gradwire-plane-" + name;
+  if (name.empty() || path.size() > sizeof u.sun_path) return {};
+  path.copy(u.sun_path, path.size());
+  Address a;
+  a.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  std::memcpy(&a.storage, &u, a.size);
+  return a;
+}
+
+struct Peer {
+  Address far, near;  // of no size: it cannot be reached so
+};
+
+Peer read_peer(const std::string& text) {
+  const size_t at = text.find('@');
+  return {read_address(text.substr(0, at)), near_address(at == std::string::npos ? "" : text.substr(at + 1))};
+}
+
 std::string write_address(const Address& a) {
   char host[NI_MAXHOST], port[NI_MAXSERV];
   if (::getnameinfo(a.get(), a.size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV)) {
@@ -97,6 +120,9 @@ std::string write_address(const Address& a) {
 /// What makes a connection fast: no waiting for more, and, to the own machine, no pacing.
 void tune(int fd) {
   const int on = 1;
+  Address own;
+  own.size = sizeof own.storage;
+  if (::getsockname(fd, own.get(), &own.size) || own.storage.ss_family == AF_UNIX) return;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   Address peer;
   peer.size = sizeof peer.storage;
@@ -124,9 +150,9 @@ class Handshake {
   Handshake(int rank, int size, std::string_view key)
       : rank_(rank), size_(size), key_(key), done_(size_t(size * kLanes)) {}
 
-  std::vector<Fd> run(int listener, const std::vector<std::string>& addresses, Clock::time_point deadline) {
-    std::vector<Address> peers;
-    for (int r = 0; r < rank_; ++r) peers.push_back(read_address(addresses[size_t(r)]));
+  std::vector<Fd> run(int far, int near, const std::vector<std::string>& addresses, Clock::time_point deadline) {
+    std::vector<Peer> peers;
+    for (int r = 0; r < rank_; ++r) peers.push_back(read_peer(addresses[size_t(r)]));
     std::vector<Clock::time_point> again(done_.size());  // when to connect next
     for (missing_ = (size_ - 1) * kLanes; missing_ > 0;) {
       const auto now = Clock::now();
@@ -142,7 +168,7 @@ class Handshake {
         }
       }
       for (const Knock& k : knocks_) next = std::min(next, k.until);
-      wait(listener, next);
+      wait(far, near, next);
     }
     return std::move(done_);
   }
@@ -167,27 +193,34 @@ class Handshake {
            (refused_ ? " (" + std::to_string(refused_) + " connections did not know the key)" : "");
   }
 
-  void start(int rank, int lane, const Address& to, Clock::time_point now) {
+  void start(int rank, int lane, Peer& peer, Clock::time_point now) {
+    Address& to = peer.near.size ? peer.near : peer.far;
     Knock k{Knock::connecting, Fd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), rank,
             lane, now + kProofTime};
     if (!k.fd) throw Error(Code::unavailable, "data plane: socket: " + reason());
-    if (::connect(k.fd.get(), to.get(), to.size) && errno != EINPROGRESS) return;  // tried again
+    if (::connect(k.fd.get(), to.get(), to.size) && errno != EINPROGRESS) {  // tried again
+      if (&to != &peer.near || errno == EAGAIN) return;
+      to.size = 0;  // it is elsewhere
+      return start(rank, lane, peer, now);
+    }
     knocks_.push_back(std::move(k));
   }
 
-  void wait(int listener, Clock::time_point until) {
+  void wait(int far, int near, Clock::time_point until) {
     polled_.clear();
     for (const Knock& k : knocks_) {
       polled_.push_back({k.fd.get(), static_cast<short>(k.state == Knock::connecting ? POLLOUT : POLLIN), 0});
     }
-    polled_.push_back({listener, POLLIN, 0});
+    for (const int listener : {far, near}) polled_.push_back({listener, POLLIN, 0});
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
     if (::poll(polled_.data(), polled_.size(), static_cast<int>(std::clamp<int64_t>(ms, 0, 1000))) <= 0) return;
     size_t i = 0;
     for (Knock& k : knocks_) {
       if (polled_[i++].revents && !go_on(k)) k.fd = Fd();
     }
-    if (polled_.back().revents) accept(listener);
+    for (; i < polled_.size(); ++i) {
+      if (polled_[i].revents) accept(polled_[i].fd);
+    }
   }
 
   void accept(int listener) {
@@ -314,6 +347,18 @@ class Handshake {
 
 }  // namespace
 
+/// What comes behind the address; nothing where there are no such sockets.
+static std::string listen_near(Fd& listener) {
+  uint64_t random[2];
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(random), sizeof random) != 1) return {};
+  const std::string name = std::to_string(random[0]) + "-" + std::to_string(random[1]);
+  const Address a = near_address(name);
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd || ::bind(fd.get(), a.get(), a.size) || ::listen(fd.get(), SOMAXCONN)) return {};
+  listener = std::move(fd);
+  return "@" + name;
+}
+
 std::string Mesh::listen(const std::string& host, int first_port, int last_port) {
   Address a = look_up(host, "", AI_PASSIVE);
   for (int port = first_port;; ++port) {
@@ -327,7 +372,7 @@ std::string Mesh::listen(const std::string& host, int first_port, int last_port)
       bound.size = sizeof bound.storage;
       if (::getsockname(fd.get(), bound.get(), &bound.size)) throw Error(Code::unavailable, "data plane: " + reason());
       listener_ = std::move(fd);
-      return write_address(bound);
+      return write_address(bound) + listen_near(near_);
     }
     if (errno != EADDRINUSE)
       throw Error(Code::unavailable, "data plane: cannot listen on " + write_address(a) + ": " + reason());
@@ -339,8 +384,8 @@ std::string Mesh::listen(const std::string& host, int first_port, int last_port)
 }
 
 std::vector<Fd> Mesh::connect(const std::vector<std::string>& addresses, std::string_view key, Time deadline) {
-  const Fd listener = std::move(listener_);
-  return Handshake(rank_, size_, key).run(listener.get(), addresses, deadline);
+  const Fd far = std::move(listener_), near = std::move(near_);
+  return Handshake(rank_, size_, key).run(far.get(), near.get(), addresses, deadline);
 }
 
 }  // namespace gradwire::server::cluster::plane

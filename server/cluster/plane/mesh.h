@@ -9,8 +9,9 @@
 
 namespace gradwire::server::cluster::plane {
 
-/// The TCP connections between the helpers of a group: for each pair of ranks one for collectives, and one for send and
-/// recv, so that a message which waits to be taken holds up none of the other kind.
+/// The connections between the helpers of a group: for each pair of ranks one for collectives, and one for send and
+/// recv, so that a message which waits to be taken holds up none of the other kind. They are TCP, or Unix sockets
+/// between two that share a network namespace: that is where an abstract name of one can be reached by the other.
 inline constexpr int kLanes = 2;
 
 /// Makes them. Whoever connects has two seconds to prove that he knows the group's key; who does not is dropped, and
@@ -26,7 +27,8 @@ class Mesh {
   using Time = std::chrono::steady_clock::time_point;
   Mesh(int rank, int size) : rank_(rank), size_(size) {}
   /// Listens on the host's first address, on the first free port of the range (0, 0: any free port). Returns the
-  /// address in numbers: 127.0.0.1:7500, [::1]:7500. Throws Error{unavailable}.
+  /// address in numbers: 127.0.0.1:7500, [::1]:7500, and behind an @ the Unix socket's name. Throws
+  /// Error{unavailable}.
   std::string listen(const std::string& host, int first_port, int last_port);
   /// Connected, non-blocking sockets: lane * size + rank; none at the own. Throws Error{unavailable}, where a rank does
   /// not know the key too, and deadline_exceeded. Listens no more afterwards.
@@ -34,7 +36,7 @@ class Mesh {
 
  private:
   int rank_, size_;
-  Fd listener_;
+  Fd listener_, near_;
 };
 
 }  // namespace gradwire::server::cluster::plane

@@ -19,11 +19,6 @@ bool rooted(Collective c) {
   return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
 }
 
-union Control {  // aligned as the kernel wants it
-  char bytes[CMSG_SPACE(sizeof(int))];
-  cmsghdr align;
-};
-
 }  // namespace
 
 Sent send_packet(int socket, const void* message, size_t size, int descriptor) {
@@ -31,16 +26,8 @@ Sent send_packet(int socket, const void* message, size_t size, int descriptor) {
   msghdr m{};
   m.msg_iov = &data;
   m.msg_iovlen = 1;
-  Control control{};
-  if (descriptor >= 0) {
-    m.msg_control = control.bytes;
-    m.msg_controllen = sizeof control.bytes;
-    cmsghdr* c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(c), &descriptor, sizeof(int));
-  }
+  Rights rights;
+  if (descriptor >= 0) rights.put(m, descriptor);
   for (;;) {
     if (::sendmsg(socket, &m, MSG_NOSIGNAL) >= 0) return Sent::yes;
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS) return Sent::full;
@@ -50,23 +37,16 @@ Sent send_packet(int socket, const void* message, size_t size, int descriptor) {
 
 int take_packet(int socket, void* message, size_t size, Fd* descriptor) {
   iovec data{message, size};
-  Control control{};
   msghdr m{};
   m.msg_iov = &data;
   m.msg_iovlen = 1;
-  m.msg_control = control.bytes;
-  m.msg_controllen = sizeof control.bytes;
+  Rights rights;
+  rights.room(m);
   for (;;) {
     const ssize_t n = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
-    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c), sizeof(int));
-      Fd own(fd);
-      if (descriptor) *descriptor = std::move(own);
-    }
+    if (Fd came = Rights::take(m); came && descriptor) *descriptor = std::move(came);
     return static_cast<size_t>(n) == size && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ? 1 : -1;
   }
 }

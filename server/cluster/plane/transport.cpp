@@ -15,6 +15,17 @@ namespace gradwire::server::cluster::plane {
 
 namespace {
 
+constexpr size_t kLent = size_t{16} << 10;  // bytes: what is smaller is sooner copied twice than answered
+/// Slots of what is said about lending.
+constexpr uint64_t kRead = uint64_t{0xfe} << 56;  // the bytes of the oldest message that was lent and not yet answered
+constexpr uint64_t kGone = uint64_t{0xfd} << 56;  // an area
+
+bool is_near(int fd) {
+  int family = 0;
+  socklen_t size = sizeof family;
+  return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family == AF_UNIX;
+}
+
 /// Gloo asks whether there is a pair, and uses none of its methods in the collectives of buffers.
 class Present final : public gloo::transport::Pair {
  public:
@@ -33,11 +44,12 @@ class Present final : public gloo::transport::Pair {
 
 }  // namespace
 
-Transport::Transport(int own, int count, std::vector<Fd> connections, int control)
-    : Context(own, count), links_(static_cast<size_t>(count * kLanes)), control_(control) {
+Transport::Transport(int own, int count, std::vector<Fd> connections, const Maps& areas, int control)
+    : Context(own, count), links_(static_cast<size_t>(count * kLanes)), areas_(areas), control_(control) {
   for (size_t i = 0; i < links_.size(); ++i) {
     links_[i].rank = static_cast<int>(i) % size;
     links_[i].fd = std::move(connections.at(i));
+    links_[i].near = is_near(links_[i].fd.get());
   }
   for (int r = 0; r < size; ++r) createPair(r);
 }
@@ -95,7 +107,8 @@ void Transport::check(const Buffer& b) const {
     if (l.error.empty()) continue;
     const auto is = [&](const auto& x) { return x.buffer == &b; };
     if (l.into.buffer == &b || std::any_of(l.out.begin(), l.out.end(), is) ||
-        std::any_of(l.expected.begin(), l.expected.end(), is)) {
+        std::any_of(l.expected.begin(), l.expected.end(), is) ||
+        std::find(l.unread.begin(), l.unread.end(), &b) != l.unread.end()) {
       throw Error(Code::unavailable, l.error);
     }
   }
@@ -103,9 +116,26 @@ void Transport::check(const Buffer& b) const {
 
 void Transport::send(Buffer& b, int to, uint64_t slot, const char* data, size_t bytes) {
   Link& l = link(to, slot);
+  Outgoing o{&b, {slot, bytes}, data};
+  if (l.near && bytes >= kLent) {
+    if (const auto place = areas_.find(data, bytes)) {
+      o.header.area = place->id, o.header.offset = place->offset;
+      if (l.shown.insert(place->id).second) o.descriptor = place->memory;
+    }
+  }
+  say(l, std::move(o));
+}
+
+void Transport::say(Link& l, Outgoing o) {
   const bool first = l.out.empty();
-  l.out.push_back({&b, {slot, bytes}, data});
+  l.out.push_back(std::move(o));
   if (first && l.error.empty()) write(l);
+}
+
+void Transport::dropped(uint64_t area) {
+  for (Link& l : links_) {
+    if (l.shown.erase(area) && l.error.empty()) say(l, {nullptr, {kGone, 0, area, 0}});
+  }
 }
 
 void Transport::receive(Buffer& b, int from, uint64_t slot, char* data, size_t bytes) {
@@ -123,14 +153,22 @@ void Transport::write(Link& l) {
                       {const_cast<char*>(o.data) + done, o.header.bytes - done}};
     msghdr m{};
     m.msg_iov = head ? parts : parts + 1;
-    m.msg_iovlen = (head != 0) + (o.header.bytes != done);
+    m.msg_iovlen = (head != 0) + (o.size() > sizeof(Header) + done);
+    Rights rights;
+    if (o.descriptor >= 0) rights.put(m, o.descriptor);
     const ssize_t n = ::sendmsg(l.fd.get(), &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n < 0) return end(l, errno == EPIPE ? "it was closed" : std::generic_category().message(errno));
     o.sent += static_cast<size_t>(n);
-    if (o.sent < sizeof(Header) + o.header.bytes) continue;
-    o.buffer->sent_.push_back(l.rank);
+    o.descriptor = -1;
+    if (o.sent < o.size()) continue;
+    if (o.buffer) {
+      if (o.header.area)
+        l.unread.push_back(o.buffer);
+      else
+        o.buffer->sent_.push_back(l.rank);
+    }
     l.out.pop_front();
   }
 }
@@ -152,15 +190,58 @@ bool Transport::find_place(Link& l) {
   return true;
 }
 
+/// What else a neighbour may say than bytes; with it comes the descriptor of an area that he has not shown yet.
+void Transport::heard(Link& l) {
+  const Header& h = l.header;
+  if (!l.near) return end(l, "it speaks as if it were on this machine");
+  try {
+    if (l.descriptor) l.theirs.add(h.area, std::exchange(l.descriptor, Fd()), Maps::Use::read);
+  } catch (const Error& e) {
+    return end(l, e.message());
+  }
+  if (h.slot == kRead) {
+    if (l.unread.empty()) return end(l, "it has read what was not lent");
+    l.unread.front()->sent_.push_back(l.rank);
+    l.unread.pop_front();
+  } else if (h.slot == kGone) {
+    l.theirs.drop(h.area);
+  } else {
+    const char* from = l.theirs.at(h.area, h.offset, h.bytes);
+    if (!from) return end(l, "it lends what it has not shown");
+    if (!find_place(l)) return;
+    std::memcpy(l.into.data, from, h.bytes);
+    l.into.buffer->received_.push_back(l.rank);
+    l.into = {};
+    say(l, {nullptr, {kRead}});
+  }
+  l.have = 0;
+}
+
+ssize_t Transport::receive(Link& l, void* to, size_t bytes) {
+  if (!l.near) return ::recv(l.fd.get(), to, bytes, MSG_DONTWAIT);
+  iovec data{to, bytes};
+  msghdr m{};
+  m.msg_iov = &data;
+  m.msg_iovlen = 1;
+  Rights rights;
+  rights.room(m);
+  const ssize_t n = ::recvmsg(l.fd.get(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n > 0) {
+    if (Fd fd = Rights::take(m)) l.descriptor = std::move(fd);
+  }
+  return n;
+}
+
 void Transport::read(Link& l) {
   while (l.error.empty()) {
     const bool head = l.have < sizeof(Header);
+    if (!head && (l.header.area || l.header.slot == kRead)) return heard(l);
     if (!head && !l.into.buffer && !find_place(l)) return;
     const size_t done = head ? l.have : l.have - sizeof(Header);
     const size_t left = (head ? sizeof(Header) : l.header.bytes) - done;
     if (left) {
       char* to = (head ? reinterpret_cast<char*>(&l.header) : l.into.data) + done;
-      const ssize_t n = ::recv(l.fd.get(), to, left, MSG_DONTWAIT);
+      const ssize_t n = receive(l, to, left);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (n <= 0) return end(l, n < 0 ? std::generic_category().message(errno) : "it was closed");

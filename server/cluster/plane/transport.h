@@ -9,10 +9,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "server/cluster/plane/fd.h"
+#include "server/cluster/plane/maps.h"
 
 namespace gradwire::server::cluster::plane {
 
@@ -22,6 +24,8 @@ namespace gradwire::server::cluster::plane {
 ///
 /// A message is its slot, its size, and its bytes, which are read into place once a receive of that slot is posted, and
 /// wait in the socket until then: ranks that run the same collectives post them in the order in which they come.
+/// To a rank on this machine (a Unix socket, mesh.h) large messages out of an area are lent: it maps the area, whose
+/// descriptor comes with the first of them, copies the bytes from there, and says so. Until then they are not sent.
 /// One thread does everything: whoever waits for a buffer moves the bytes of all of them.
 class Transport : public gloo::transport::Context {
  public:
@@ -33,7 +37,10 @@ class Transport : public gloo::transport::Context {
   static uint64_t pairwise_slot(uint64_t tag) { return kPairwise << 56 | tag; }
   /// `control` is watched beside the connections: `on_control` is called when something has come there, and
   /// `on_progress` whenever bytes have moved.
-  Transport(int rank, int size, std::vector<Fd> connections, int control);
+  /// `areas` are what can be lent.
+  Transport(int rank, int size, std::vector<Fd> connections, const Maps& areas, int control);
+  /// That area is no longer mapped here.
+  void dropped(uint64_t area);
   std::function<void()> on_control = [] {}, on_progress = [] {};
   /// Of all waiting from now on.
   Time deadline = Time::max();
@@ -46,12 +53,15 @@ class Transport : public gloo::transport::Context {
  private:
   struct Header {
     uint64_t slot = 0, bytes = 0;
+    uint64_t area = 0, offset = 0;  // of the sender, where the bytes are; no area: they follow
   };
   struct Outgoing {
-    Buffer* buffer;
+    Buffer* buffer;  // none: nobody waits for it
     Header header;
-    const char* data;
+    const char* data = nullptr;
+    int descriptor = -1;
     size_t sent = 0;  // of header and data
+    size_t size() const { return sizeof(Header) + (header.area ? 0 : header.bytes); }
   };
   struct Expected {
     Buffer* buffer;
@@ -62,6 +72,11 @@ class Transport : public gloo::transport::Context {
   struct Link {
     int rank = 0;
     Fd fd;
+    bool near = false;             // on this machine
+    std::set<uint64_t> shown{};    // own areas that the other end has mapped
+    Maps theirs{};                 // of the other end's areas
+    Fd descriptor{};               // that came with a header
+    std::deque<Buffer*> unread{};  // whose bytes are lent: the oldest first
     std::deque<Outgoing> out;
     std::deque<Expected> expected;
     Header header;
@@ -77,10 +92,15 @@ class Transport : public gloo::transport::Context {
   Link& link(int rank, uint64_t slot);
   void write(Link&);
   void read(Link&);
+  ssize_t receive(Link&, void* to, size_t bytes);
+  /// A header has come that no bytes follow.
+  void heard(Link&);
   bool find_place(Link&);
   static void end(Link&, std::string why);
+  void say(Link&, Outgoing);
 
   std::vector<Link> links_;  // lane * size + rank
+  const Maps& areas_;
   int control_;
   std::vector<pollfd> polled_;
 };

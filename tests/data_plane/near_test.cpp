@@ -1,0 +1,242 @@
+// Ranks on one machine, who lend each other their memory; and what one of them gains by saying what is not so.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+
+#include "server/cluster/plane/fd.h"
+#include "server/cluster/plane/mesh.h"
+#include "tests/data_plane/ranks.h"
+
+namespace gradwire::server::cluster::test {
+namespace {
+
+using plane::Fd;
+using Bytes = std::vector<std::byte>;
+
+/// Areas that a helper has mapped: its own, and those of others.
+struct Mapped {
+  size_t own = 0, lent = 0;
+};
+Mapped mapped(pid_t helper) {
+  std::ifstream maps("/proc/" + std::to_string(helper) + "/maps");
+  Mapped m;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("gradwire-area") == std::string::npos) continue;
+    ++(line.find(" rw-s ") == std::string::npos ? m.lent : m.own);
+  }
+  return m;
+}
+
+Bytes numbers(size_t count, int32_t rank) {
+  Bytes b(count * 4);
+  for (size_t i = 0; i < count; ++i) {
+    const auto x = static_cast<int32_t>(i * 2654435761u) + rank * 1000003;
+    std::memcpy(&b[i * 4], &x, 4);
+  }
+  return b;
+}
+
+TEST_CASE("Ranks on one machine lend each other their areas, others send them, and the bits are the same",
+          "[data_plane][H20][H23][H24]") {
+  constexpr int kSize = 3;
+  Ranks near(kSize), far(kSize, Way::far);
+  // About the size from which bytes are lent, and more than one segment of Gloo's.
+  for (const int64_t count : {4095, 4096, 4097, 12'288, 12'289, 70'000, 1'000'003}) {
+    for (const Terms& t :
+         {Terms{Collective::all_reduce, ReduceOp::sum, DType::int32, count, -1},
+          Terms{Collective::all_reduce, ReduceOp::avg, DType::float16, count, -1},
+          Terms{Collective::reduce, ReduceOp::bxor, DType::int32, count, 1},
+          Terms{Collective::broadcast, {}, DType::int32, count, 2},
+          Terms{Collective::all_gather, {}, DType::int32, count, -1},
+          Terms{Collective::gather, {}, DType::int32, count, 1}, Terms{Collective::scatter, {}, DType::int32, count, 2},
+          Terms{Collective::reduce_scatter, ReduceOp::max, DType::int32, count, -1}}) {
+      CAPTURE(count, static_cast<int>(t.what));
+      std::vector<Bytes> in;
+      for (int r = 0; r < kSize; ++r) in.push_back(numbers(static_cast<size_t>(count * kSize), r));
+      const auto a = near.run(t, in), b = far.run(t, in);
+      const bool parts = t.what == Collective::all_gather;
+      const auto bytes = static_cast<size_t>(count * size_of(t.dtype)) * (parts ? kSize : 1);
+      for (size_t r = 0; r < kSize; ++r) {
+        if ((t.what == Collective::reduce || t.what == Collective::gather) && static_cast<int>(r) != t.root) continue;
+        CHECK(std::memcmp(a[r].data(), b[r].data(), bytes) == 0);
+      }
+    }
+  }
+  for (const Rank& r : near.ranks) CHECK(mapped(r.helper).lent > 0);
+  for (const Rank& r : far.ranks) CHECK(mapped(r.helper).lent == 0);
+}
+
+TEST_CASE("Large messages are lent too, and wait for who takes them late", "[data_plane][H15][H17]") {
+  Ranks g(2);
+  const Terms send{Collective::send, {}, DType::int32, 100'000, 1},
+      recv{Collective::recv, {}, DType::int32, 100'000, 0};
+  const Bytes first = numbers(100'000, 0), second = numbers(100'000, 1);
+  auto one = g.start(0, send, g.area(0, first), 1), two = g.start(0, send, g.area(0, second), 2);
+  // What was lent is read when it is taken, not before: a barrier passes meanwhile.
+  g.run({Collective::barrier, {}, DType::uint8, 0, -1}, std::vector<Bytes>(2));
+  CHECK(one.future.wait_for(0s) == std::future_status::timeout);
+  auto a = g.area(1, Bytes(400'000)), b = g.area(1, Bytes(400'000));
+  CHECK(g.start(1, recv, a, 1).get());
+  CHECK(g.start(1, recv, b, 2).get());
+  CHECK(one.get());
+  CHECK(two.get());
+  CHECK(Bytes(a->bytes.begin(), a->bytes.end()) == first);
+  CHECK(Bytes(b->bytes.begin(), b->bytes.end()) == second);
+}
+
+TEST_CASE("Areas that are given up leave those who borrowed them too", "[data_plane]") {
+  DataPlaneOptions o;
+  o.memory = 4 << 20;
+  Ranks g(2, o);
+  for (int64_t count = 5000; count < 500'000; count = count * 6 / 5) {
+    const Bytes in(static_cast<size_t>(count) * 4);
+    g.run({Collective::all_reduce, ReduceOp::sum, DType::int32, count, -1}, {in, in});
+  }
+  g.run({Collective::barrier, {}, DType::uint8, 0, -1}, std::vector<Bytes>(2));
+  for (const Rank& r : g.ranks) {
+    CHECK(mapped(r.helper).lent > 0);
+    CHECK(mapped(r.helper).lent <= 18);
+    CHECK(mapped(r.helper).own <= 18);
+  }
+}
+
+// ---- somebody who knows the key, and says what is not so
+
+struct Header {
+  uint64_t slot = 0, bytes = 0, area = 0, offset = 0;
+};
+
+Fd memory(size_t size, unsigned seals) {
+  Fd fd(::memfd_create("a-test's", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(fd.get(), static_cast<off_t>(size)) == 0);
+  if (seals) REQUIRE(::fcntl(fd.get(), F_ADD_SEALS, seals) == 0);
+  return fd;
+}
+
+/// Whether it could still be said.
+bool say(const Fd& to, Header h, const Fd& with = Fd()) {
+  iovec data{&h, sizeof h};
+  msghdr m{};
+  m.msg_iov = &data;
+  m.msg_iovlen = 1;
+  plane::Rights rights;
+  if (with) rights.put(m, with.get());
+  return ::sendmsg(to.get(), &m, MSG_NOSIGNAL) == sizeof h;
+}
+
+/// What rank 0 says of its all_reduce with a rank 1 that is `talk`.
+std::string ended_by(Way way, const std::function<void(const Fd&)>& talk) {
+  Ranks g(2, {}, false, 5000ms, way);
+  Answer<void> connected;
+  g.ranks[0].plane->connect(g.addresses(), kKey, connected.done());
+  plane::Mesh mesh(1, 2);
+  mesh.listen("127.0.0.1", 0, 0);
+  const auto links = mesh.connect(g.addresses(), kKey, Clock::now() + 5s);
+  REQUIRE(connected.get());
+  auto answer = g.start(0, {Collective::all_reduce, ReduceOp::sum, DType::int32, 100'000, -1},
+                        g.area(0, numbers(100'000, 0)), 5000ms);
+  talk(links[0]);
+  auto result = answer.get();
+  REQUIRE_FALSE(result);
+  return result.error().message();
+}
+
+TEST_CASE("A neighbour who lends what it has not, or what can be cut off, is lost and harms nobody", "[T39][T40]") {
+  const std::string lost = "data plane: the connection with rank 1 is lost: ";
+  const Fd good = memory(4096, F_SEAL_SHRINK);
+  const struct {
+    std::string says;
+    std::function<void(const Fd&)> talk;
+  } cases[] = {
+      {lost + "it lends what it has not shown",
+       [](const Fd& fd) {
+         say(fd, {1, 64, 7, 0});
+       }},
+      {lost + "it lends what it has not shown",
+       [&](const Fd& fd) {
+         say(fd, {1, 4097, 7, 0}, good);
+       }},
+      {lost + "it lends what it has not shown",
+       [&](const Fd& fd) {
+         say(fd, {1, 64, 7, 4040}, good);
+       }},
+      {lost + "it lends what it has not shown",
+       [&](const Fd& fd) {
+         say(fd, {1, 64, 7, ~uint64_t{0} - 31}, good);
+       }},
+      {lost + "it lends what it has not shown",
+       [&](const Fd& fd) {
+         say(fd, {1, ~uint64_t{0}, 7, 1}, good);
+       }},
+      {lost + "it has read what was not lent",
+       [](const Fd& fd) {
+         while (say(fd, {uint64_t{0xfe} << 56})) {}
+       }},
+      {lost + "data plane: no area",
+       [](const Fd& fd) {
+         say(fd, {1, 64, 7, 0}, memory(4096, 0));
+       }},
+      {lost + "data plane: no area",
+       [](const Fd& fd) {
+         say(fd, {1, 64, 7, 0}, memory(0, F_SEAL_SHRINK));
+       }},
+      {lost + "data plane: no area",
+       [](const Fd& fd) {
+         say(fd, {1, 64, 7, 0}, Fd(::open("/dev/zero", O_RDWR | O_CLOEXEC)));
+       }},
+      {lost + "data plane: no area",
+       [](const Fd& fd) {
+         int ends[2];
+         REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+         const Fd reads(ends[0]), writes(ends[1]);
+         say(fd, {1, 64, 7, 0}, reads);
+       }},
+      {lost + "it runs another collective",
+       [&](const Fd& fd) {
+         say(fd, {uint64_t{3} << 56, 4096, 7, 0}, good);
+       }},
+  };
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    CAPTURE(i);
+    CHECK(ended_by(Way::near, cases[i].talk) == cases[i].says);
+  }
+  CHECK(ended_by(Way::far, [](const Fd& fd) {
+          say(fd, {1, 64, 7, 0});
+        }) == lost + "it speaks as if it were on this machine");
+}
+
+TEST_CASE("A stranger at the Unix socket gets no place and stops nobody", "[T39]") {
+  Ranks g(2, {}, false);
+  const std::string name = g.ranks[0].address.substr(g.ranks[0].address.find('@') + 1);
+  sockaddr_un u{};
+  u.sun_family = AF_UNIX;
+  const std::string path = std::string(1, '\0') + "gradwire-plane-" + name;
+  path.copy(u.sun_path, path.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  const auto knock = [&] {
+    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&u), size) ? Fd() : std::move(fd);
+  };
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.push_back(knock());
+    REQUIRE(strangers.back());
+    const std::string text(i % 200, 'x');
+    // With a descriptor, as a neighbour might.
+    Header h;
+    if (i % 2) say(strangers.back(), h, strangers.front());
+    ::send(strangers.back().get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  for (auto& answer : g.connect()) REQUIRE(answer.get());
+  CHECK_FALSE(knock());
+  const Bytes in = numbers(50'000, 0);
+  CHECK(g.run({Collective::broadcast, {}, DType::int32, 50'000, 0}, {in, Bytes(200'000)})[1] == in);
+}
+
+}  // namespace
+}  // namespace gradwire::server::cluster::test
