@@ -406,13 +406,24 @@ Tensor convert(Context&, const Tensor& t, DType dtype) { return cast(t, dtype); 
 Tensor add_grads(Context&, const Tensor& a, const Tensor& b) { return add(a, b); }
 Tensor clone(Context&, const Tensor& t) { return gradwire::clone(t); }
 
-void add_into(Context& cx, const Tensor& into, const Tensor& t) {
-  static const Pointwise* const kernel = find_pointwise("add");
+namespace {
+void run_into(Context& cx, const Tensor& into, const Pointwise& kernel, const Tensor& a, const Tensor& b) {
   Operands in;
   in.count = 2;
-  in.tensor[0] = into, in.tensor[1] = t;
+  in.tensor[0] = a, in.tensor[1] = b;
   const Chosen::Params none;  // an address to take the functor from, which has no members
-  run(cx, *kernel, into.dtype(), out_view(into), in, &none);
+  run(cx, kernel, into.dtype(), out_view(into), in, &none);
+}
+}  // namespace
+
+void add_into(Context& cx, const Tensor& into, const Tensor& t) {
+  static const Pointwise* const kernel = find_pointwise("add");
+  run_into(cx, into, *kernel, into, t);
+}
+
+void scale_into(Context& cx, const Tensor& into, const Tensor& t, double factor) {
+  static const Pointwise* const kernel = find_pointwise("mul");
+  run_into(cx, into, *kernel, t, cx.full({}, factor, t.dtype()));
 }
 
 }  // namespace gradwire::engine

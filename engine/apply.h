@@ -38,6 +38,8 @@ Tensor clone(Context&, const Tensor& t);                                      //
 Tensor copy_of(Context&, const Tensor& t);
 /// into += t, the bytes only; both have one shape and dtype.
 void add_into(Context&, const Tensor& into, const Tensor& t);
+/// into = t * factor, likewise; floating.
+void scale_into(Context&, const Tensor& into, const Tensor& t, double factor);
 void bump_version(const Tensor&);
 /// The bytes of t as an output: copied first where someone outside holds them.
 View out_view(const Tensor& t);

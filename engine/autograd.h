@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/op.h"
@@ -143,7 +144,8 @@ class BackwardTask {
 
  private:
   void clear();
-  void mark_needed();
+  std::vector<Node*> reach();
+  void mark_needed(std::vector<Node*>);
   void arrive(Node*, uint32_t output, Tensor grad);
   void visit(Node*);
   void accumulate(TensorImpl* leaf, const Tensor& grad);
@@ -157,6 +159,7 @@ class BackwardTask {
   std::vector<Tensor> inputs_;  // grad(): whose gradients are wanted; backward(inputs=): which leaves accumulate
   std::vector<Tensor> captured_;
   std::vector<std::shared_ptr<Reducer>> reducers_;  // of the leaves that have been reached
+  std::unordered_map<Node*, uint32_t> due_;         // leaves with a reducer, and how many nodes they still wait for
   Results results_;
 };
 /// The rows that a session runs in steps.

@@ -182,7 +182,16 @@ BackwardTask::BackwardTask(Context& cx, OpId id, std::span<const Bound> given) :
       }
       arrive(root->node, root->extra ? root->extra->output : 0, std::move(g));
     }
-    if (pruned_) mark_needed();
+    std::vector<Node*> nodes;
+    if (pruned_ || cx.reduces) nodes = reach();
+    // What other ranks wait for goes out as soon as it is known, not when all older nodes have run.
+    for (Node* n : cx.reduces ? std::span(nodes) : std::span<Node*>()) {
+      for (int k = 0; k < n->edge_count; ++k) {
+        Node* to = n->edges()[k].node();
+        if (to && to->is_leaf() && to->owner && to->owner->extra && to->owner->extra->reducer) ++due_[to];
+      }
+    }
+    if (pruned_) mark_needed(std::move(nodes));
   } catch (...) {
     clear();
     throw;
@@ -205,8 +214,8 @@ void BackwardTask::clear() {
   }
 }
 
-// Which nodes lead to an input: only their gradients are worth computing.
-void BackwardTask::mark_needed() {
+/// All nodes that this pass may come to; they stay while it lasts.
+std::vector<Node*> BackwardTask::reach() {
   std::vector<Node*> order, stack(heap_);
   while (!stack.empty()) {
     Node* n = stack.back();
@@ -220,6 +229,11 @@ void BackwardTask::mark_needed() {
       if (Node* to = n->edges()[k].node(); to && !(to->flags & Node::kVisited)) stack.push_back(to);
     }
   }
+  return order;
+}
+
+// Which nodes lead to an input: only their gradients are worth computing.
+void BackwardTask::mark_needed(std::vector<Node*> order) {
   std::sort(order.begin(), order.end(), earlier);
   for (Node* n : order) {
     for (int k = 0; k < n->edge_count; ++k) {
@@ -362,6 +376,10 @@ void BackwardTask::visit(Node* n) {
     one = Tensor();
   }
   if (!retain_) n->free_saved(cx_);
+  for (int k = 0; k < n->edge_count && !due_.empty(); ++k) {
+    const auto leaf = due_.find(n->edges()[k].node());
+    if (leaf != due_.end() && --leaf->second == 0) visit(leaf->first);
+  }
 }
 
 bool BackwardTask::step(bool (*stop)(void*), void* arg) {

@@ -9,6 +9,9 @@ namespace gradwire::engine {
 namespace {
 /// A handle on what somebody else owns too.
 Tensor handle(TensorImpl* t) { return ++t->refs, Tensor(t); }
+
+constexpr size_t kAlign = 64;  // as the pool's memory, which may also be read this far past its end
+size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 }  // namespace
 
 void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string group, int64_t bucket_bytes) {
@@ -18,18 +21,21 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
   int64_t most = std::min(bucket_bytes, kFirstBucket);
   for (size_t k = params.size(); k-- > 0;) {  // backward reaches the last parameters first
     const Tensor& t = params[k];
-    const int64_t bytes = t.numel() * size_of(t.dtype());
+    const auto bytes = static_cast<size_t>(t.numel() * size_of(t.dtype()));
+    // As PyTorch: full when it has reached its size, so that small parameters travel with a large one.
     const bool fits = !r->buckets_.empty() && r->buckets_.back().dtype == t.dtype() &&
-                      static_cast<int64_t>(r->buckets_.back().bytes) + bytes <= most;
+                      static_cast<int64_t>(r->buckets_.back().bytes) < most;
     if (!fits) {
       if (!r->buckets_.empty()) most = bucket_bytes;
       r->buckets_.push_back({.dtype = t.dtype()});
     }
     Bucket& b = r->buckets_.back();
-    r->slots_[k] = {t.get(), t.numel(), static_cast<uint32_t>(r->buckets_.size() - 1), b.bytes};
+    b.bytes = aligned(b.bytes);
+    r->slots_[k] = {t.get(), static_cast<uint32_t>(r->buckets_.size() - 1), b.bytes, bytes};
     b.slots.push_back(static_cast<uint32_t>(k));
-    b.bytes += static_cast<size_t>(bytes);
+    b.bytes += bytes;
   }
+  cx.reduces = true;
   for (const Tensor& t : params) extra(t);  // all that can fail comes before the first is changed
   for (size_t k = 0; k < params.size(); ++k) {
     Extra& e = *params[k]->extra;
@@ -40,7 +46,7 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
 
 void Reducer::begin() {
   next_ = 0;
-  for (Slot& s : slots_) s.there = false;
+  for (Slot& s : slots_) s.there = false, s.sent = Tensor();
   for (Bucket& b : buckets_) b.missing = b.slots.size(), b.transfer.reset();
 }
 
@@ -57,17 +63,29 @@ void Reducer::flush() {
 
 void Reducer::start(Bucket& b) {
   Exchange& x = *cx_->exchange;
-  const TransferPtr t = x.prepare(group_, b.bytes);
+  const TransferPtr t = x.prepare(group_, b.bytes + kAlign);
+  // As PyTorch: divided, then added up; but halves are divided after they were added in float32.
+  const bool divides = b.dtype == DType::float32 || b.dtype == DType::float64;
   for (const uint32_t k : b.slots) {
-    const Slot& s = slots_[k];
+    Slot& s = slots_[k];
     std::byte* to = t->bytes.data() + s.offset;
-    if (s.param && s.param->extra->grad)
-      put_bytes(*cx_, s.param->extra->grad, to);
-    else
-      std::memset(to, 0, static_cast<size_t>(s.numel * size_of(b.dtype)));
+    const size_t end = s.offset + s.bytes;
+    std::memset(to + s.bytes, 0, std::min(aligned(end), b.bytes) - end);
+    if (!s.param || !s.param->extra->grad || !s.bytes) {
+      std::memset(to, 0, s.bytes);
+      continue;
+    }
+    const Tensor& grad = s.param->extra->grad;
+    s.sent = cx_->on_cpu ? borrow(*cx_, b.dtype, grad.shape(), to, t) : divides ? cx_->empty_like(grad, b.dtype) : grad;
+    if (divides)
+      scale_into(*cx_, s.sent, grad, 1.0 / x.group(group_).size);
+    else if (cx_->on_cpu)
+      cx_->copy(s.sent, grad);
+    if (!cx_->on_cpu) put_bytes(*cx_, std::exchange(s.sent, Tensor()), to);
   }
   x.start(t, group_,
-          {Collective::all_reduce, ReduceOp::avg, b.dtype, static_cast<int64_t>(b.bytes) / size_of(b.dtype), -1});
+          {Collective::all_reduce, divides ? ReduceOp::sum : ReduceOp::avg, b.dtype,
+           static_cast<int64_t>(b.bytes) / size_of(b.dtype), -1});
   b.transfer = t;
 }
 
@@ -86,6 +104,12 @@ bool Reducer::done() const {
   return true;
 }
 
+/// Whether nobody sees that a gradient's bytes are elsewhere from now on.
+static bool moves(const Tensor& grad) {
+  return grad->contiguous && grad->storage->refs == 1 &&
+         grad->storage->bytes() == size_t(grad.numel()) * size_of(grad.dtype()) && !grad->own_version;
+}
+
 void Reducer::finish() {
   for (Bucket& b : buckets_) b.transfer->result();
   std::vector<Tensor> fresh(slots_.size());
@@ -94,9 +118,15 @@ void Reducer::finish() {
     if (t && !t->extra->grad) fresh[k] = cx_->empty(handle(t).shape(), t->dtype);
   }
   for (size_t k = 0; k < slots_.size(); ++k) {
-    const Slot& s = slots_[k];
+    Slot& s = slots_[k];
+    const Tensor sent = std::exchange(s.sent, Tensor());
     if (!s.param) continue;
     Tensor& grad = s.param->extra->grad;
+    if (sent && grad && moves(grad)) {
+      sent->storage->version = grad->storage->version + 1;
+      std::swap(sent->storage, grad->storage);
+      continue;
+    }
     if (!grad) grad = std::move(fresh[k]);
     take_bytes(*cx_, buckets_[s.bucket].transfer->bytes.data() + s.offset, grad);
   }

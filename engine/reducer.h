@@ -10,8 +10,8 @@ namespace gradwire::engine {
 
 /// Averages the gradients of some leaves over the ranks of a group while backward still goes on: these are split into
 /// buckets, from the last parameter to the first, and a bucket travels when all its gradients are there and those
-/// before it have begun; so all ranks send the same in the same order. The averages are written into .grad at the end,
-/// all or none. Owned by the leaves' Extra; on the Context's thread.
+/// before it have begun; so all ranks send the same in the same order. The averages become .grad at the end, all or
+/// none: a gradient that nothing else shares moves to the memory in which they came. Owned by the leaves' Extra; on the Context's thread.
 class Reducer {
  public:
   static constexpr int64_t kFirstBucket = int64_t{1} << 20;  // bytes: what comes first should travel early
@@ -36,10 +36,10 @@ class Reducer {
  private:
   struct Slot {
     TensorImpl* param;  // null: gone
-    int64_t numel;
     uint32_t bucket;
-    size_t offset;  // bytes, in its bucket
+    size_t offset, bytes;  // in its bucket
     bool there = false;
+    Tensor sent{};  // on a CPU: its part of the transfer
   };
   struct Bucket {
     DType dtype;

@@ -37,23 +37,33 @@ Buffer* Buffer::make(Context& cx, size_t bytes) {
   return b;
 }
 
+Buffer* Buffer::borrow(Context& cx, void* data, size_t bytes, std::shared_ptr<void> owner) {
+  static_assert(sizeof(Buffer) + sizeof owner <= kHeader);
+  auto* b = new (cx.pool.take(kHeader)) Buffer;
+  b->borrowed = true, b->data = data, b->bytes = bytes, b->pool = &cx.pool;
+  new (b + 1) std::shared_ptr<void>(std::move(owner));
+  return b;
+}
+
+std::shared_ptr<void>& Buffer::owner() { return *reinterpret_cast<std::shared_ptr<void>*>(this + 1); }
+
+size_t Buffer::block() const { return borrowed || device ? kHeader : kHeader + bytes; }
+
 void Buffer::free_here() {
+  if (borrowed) std::destroy_at(&owner());
   if (device) {
     device->free(data, bytes);
     pool->uncharge(bytes);
-    pool->give(this, kHeader);
-  } else if (combined) {
-    pool->give(reinterpret_cast<char*>(this) - sizeof(Storage), kHeader + bytes);
-  } else {
-    pool->give(this, kHeader + bytes);
   }
+  pool->give(combined ? reinterpret_cast<char*>(this) - sizeof(Storage) : reinterpret_cast<char*>(this), block());
 }
 
 void Buffer::let_go(Buffer* b) {
   Pool* pool = b->pool;
   if (b->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    if (b->borrowed) std::destroy_at(&b->owner());
     void* block = b->combined ? reinterpret_cast<char*>(b) - sizeof(Storage) : reinterpret_cast<char*>(b);
-    pool->give_remote(block, kHeader + b->bytes);
+    pool->give_remote(block, b->block());
   }
   pool->release();
 }
@@ -76,6 +86,18 @@ Storage* Storage::make(Context& cx, size_t bytes) {
   b->combined = true, b->data = block + kHeader, b->bytes = bytes, b->pool = &cx.pool;
   s->buffer = b;
   return s;
+}
+
+Storage* Storage::borrow(Context& cx, void* data, size_t bytes, std::shared_ptr<void> owner) {
+  Buffer* b = Buffer::borrow(cx, data, bytes, std::move(owner));
+  try {
+    auto* s = new (cx.pool.take(sizeof(Storage))) Storage;
+    s->buffer = b;
+    return s;
+  } catch (...) {
+    b->free_here();
+    throw;
+  }
 }
 
 Storage* Storage::around(Context& cx, Buffer* b) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "engine/backend.h"
 #include "engine/pool.h"
@@ -18,6 +19,7 @@ struct Buffer {
   std::atomic<int32_t> holders{1};  // of the content: its storage, and the holds outside
   bool shared = false;              // ever held outside: until then nothing needs to be atomic
   bool combined = false;            // one block with its storage
+  bool borrowed = false;            // the data is somebody else's, whom the header keeps, and charged to nobody here
   void* data = nullptr;             // host memory follows this header; device memory lives elsewhere
   size_t bytes = 0;
   Pool* pool = nullptr;       // of this header, and what the data is charged to
@@ -25,6 +27,8 @@ struct Buffer {
 
   /// A buffer with its data in one block, or with device memory. Throws memory_limit.
   static Buffer* make(Context&, size_t bytes);
+  /// Around host memory that `owner` keeps; it may be read up to 64 bytes past its end.
+  static Buffer* borrow(Context&, void* data, size_t bytes, std::shared_ptr<void> owner);
   /// Ends a hold, on any thread.
   static void let_go(Buffer*);
   /// Another hold, for any thread. Called by the owner. Host memory only.
@@ -36,7 +40,9 @@ struct Buffer {
 
  private:
   friend struct Storage;
-  void free_here();  // by the owner, when holders has come to 0
+  void free_here();                // by the owner, when holders has come to 0
+  std::shared_ptr<void>& owner();  // of what is borrowed
+  size_t block() const;            // bytes
 };
 
 /// What tensors that alias each other share: the bytes and the count of in-place writes. Not thread-safe.
@@ -49,6 +55,8 @@ struct Storage {
   static Storage* make(Context&, size_t bytes);
   /// Around a buffer that exists: takes a hold of its own.
   static Storage* around(Context&, Buffer*);
+  /// Around memory that is not the session's (Buffer::borrow).
+  static Storage* borrow(Context&, void* data, size_t bytes, std::shared_ptr<void> owner);
   static void drop(Storage*);  // refs has come to 0
 
   void* data() const { return buffer->data; }

@@ -221,6 +221,15 @@ void check_bools(DType dtype, const void* data, size_t n) {
 }
 }  // namespace
 
+/// A contiguous tensor on a storage that comes from elsewhere.
+template <class Make> static Tensor on(Context& cx, DType dtype, std::span<const int64_t> shape, Make make) {
+  const Shape none{0};
+  const Tensor made = cx.empty(none, dtype);
+  Storage* old = std::exchange(made->storage, make());
+  if (--old->refs == 0) Storage::drop(old);
+  return cx.alias(made, shape, contiguous_strides(shape), 0);
+}
+
 Tensor adopt(Context& cx, const Upload& u) {
   check_bools(u.dtype, u.data, u.bytes);
   if (!cx.backend.is_cpu()) {
@@ -228,12 +237,12 @@ Tensor adopt(Context& cx, const Upload& u) {
     cx.backend.from_host(t.data(), u.data, u.bytes);
     return t;
   }
-  const Shape none{0};
-  const Tensor made = cx.empty(none, u.dtype);
-  Storage* s = Storage::around(cx, static_cast<Buffer*>(u.hold.get()));
-  Storage* old = std::exchange(made->storage, s);
-  if (--old->refs == 0) Storage::drop(old);
-  return cx.alias(made, u.shape, contiguous_strides(u.shape), 0);
+  return on(cx, u.dtype, u.shape, [&] { return Storage::around(cx, static_cast<Buffer*>(u.hold.get())); });
+}
+
+Tensor borrow(Context& cx, DType dtype, std::span<const int64_t> shape, void* data, std::shared_ptr<void> owner) {
+  const auto bytes = static_cast<size_t>(bytes_of(checked_numel(shape), dtype));
+  return on(cx, dtype, shape, [&] { return Storage::borrow(cx, data, bytes, std::move(owner)); });
 }
 
 Tensor from_bytes(Context& cx, DType dtype, std::span<const int64_t> shape, std::span<const std::byte> bytes) {

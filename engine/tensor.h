@@ -179,6 +179,7 @@ class Context {
   /// calls, and the results that it gives then are none yet.
   Exchange* exchange = nullptr;
   std::unique_ptr<Pending> pending;
+  bool reduces = false;  // some leaf has, or had, a Reducer
 
   /// Host and device memory of live tensors and graph nodes.
   int64_t bytes_used() const { return pool.used(); }
@@ -262,6 +263,8 @@ struct Upload {
 };
 Upload reserve(Context&, DType, std::span<const int64_t> shape);
 Tensor adopt(Context&, const Upload&);
+/// Around contiguous host memory that `owner` keeps (Buffer::borrow); for a CPU.
+Tensor borrow(Context&, DType, std::span<const int64_t> shape, void* data, std::shared_ptr<void> owner);
 /// Copies `bytes` (contiguous, row-major); throws bad_tensor if there are not exactly as many as the shape needs, or a
 /// bool is neither 0 nor 1.
 Tensor from_bytes(Context&, DType, std::span<const int64_t> shape, std::span<const std::byte> bytes);

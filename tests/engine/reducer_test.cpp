@@ -1,0 +1,166 @@
+// Gradients that are averaged over ranks, seen from the engine: when they leave, and where they come back to.
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "schema/ops.h"
+#include "tests/engine/context.h"
+
+using namespace gradwire;
+using namespace gradwire::engine;
+
+namespace {
+
+/// Two ranks with one gradient: the sum is twice what this one sends. Nothing arrives before it is asked for.
+class Twins final : public Exchange {
+ public:
+  struct Sum final : Transfer {
+    explicit Sum(Twins& t, size_t n) : twins(t), room(n) { bytes = room, ++twins.living; }
+    ~Sum() override { --twins.living; }
+    bool done() const override { return true; }
+    int result() override {
+      if (twins.fails) throw Error(Code::unavailable, "rank 1 is gone");
+      if (!std::exchange(summed, true)) {
+        auto* x = reinterpret_cast<double*>(room.data());
+        for (size_t i = 0; i < room.size() / 8; ++i) x[i] *= 2;
+      }
+      return -1;
+    }
+    Twins& twins;
+    std::vector<std::byte> room;
+    bool summed = false;
+  };
+  bool has(std::string_view) override { return true; }
+  Group group(std::string_view) override { return {0, 2, nullptr}; }
+  TransferPtr prepare(std::string_view, size_t bytes) override { return std::make_shared<Sum>(*this, bytes); }
+  void start(const TransferPtr&, std::string_view, const Terms& t) override {
+    counts.push_back(t.count);
+    if (on_start) on_start();
+  }
+  TransferPtr join(std::string_view, const JoinCall&) override { return nullptr; }
+  TransferPtr split(std::string_view, std::string_view, std::span<const int64_t>) override { return nullptr; }
+  void leave(std::string_view) override {}
+
+  std::function<void()> on_start;
+  std::vector<int64_t> counts;
+  int living = 0;
+  bool fails = false;
+};
+
+struct Rank : Engine {
+  Twins twins;
+  Rank() { cx.exchange = &twins; }
+};
+
+/// Nodes that ran before each bucket left, and in all.
+std::pair<std::vector<int>, int> run(Rank& e, const Tensor& loss) {
+  const Bound args[] = {loss};
+  BackwardTask task(e.cx, find_op("backward")->id, args);
+  int nodes = 0;
+  std::vector<int> at;
+  e.twins.on_start = [&] { at.push_back(nodes); };
+  while (!task.step([](void* n) { return ++*static_cast<int*>(n), true; }, &nodes)) {}
+  e.twins.on_start = nullptr;
+  return {at, nodes};
+}
+
+}  // namespace
+
+TEST_CASE("A gradient leaves as soon as it is whole, while older nodes have yet to run", "[H32][H33]") {
+  Rank e;
+  std::vector<Tensor> w;
+  for (int i = 0; i < 4; ++i) w.push_back(e.leaf({2}, {1, 2}));
+  Tensor y = e.doubles({2}, {1, 1});
+  for (const Tensor& t : w) y = sin(sin(sin(y * t)));
+  gradwire::ddp(w, {}, 16);
+  const auto [at, nodes] = run(e, gradwire::sum(y));
+  REQUIRE(at.size() == 4);
+  CHECK(at[0] <= 6);
+  for (size_t i = 1; i < 4; ++i) CHECK(at[i] - at[i - 1] == 4);
+  CHECK(at[3] >= 15);
+}
+
+TEST_CASE("A parameter that is used twice leaves with both gradients, and one of inputs= alone with its own", "[H32]") {
+  Rank e;
+  const Tensor w = e.leaf({2}, {1, 2}), v = e.leaf({2}, {3, 4});
+  gradwire::ddp({w, v}, {}, 16);
+  const Tensor y = gradwire::sum(w * v * sin(w)) + gradwire::sum(w * 5.0);
+  y.backward();
+  for (size_t i = 0; i < 2; ++i) {
+    const double a = i ? 2 : 1, b = i ? 4 : 3;
+    CHECK(std::abs(values(grad_of(w))[i] - (b * std::sin(a) + a * b * std::cos(a) + 5)) < 1e-14);
+    CHECK(std::abs(values(grad_of(v))[i] - a * std::sin(a)) < 1e-14);
+  }
+  const Tensor z = gradwire::sum(w * v);
+  gradwire::zero_grad({w, v});
+  z.backward({}, {}, false, {w});
+  CHECK(values(grad_of(w)) == Values{3, 4});
+}
+
+TEST_CASE("An average stays in the memory in which it came while its gradient lives", "[H32][T24]") {
+  Rank e;
+  const Tensor w = e.leaf({3}, {1, 2, 3}), b = e.leaf({}, {1});
+  gradwire::ddp({w, b});
+  const auto backward = [&] { gradwire::sum(w * w + b).backward(); };
+  backward();
+  CHECK(e.twins.living == 1);
+  CHECK(values(grad_of(w)) == Values{2, 4, 6});
+  CHECK(values(grad_of(b)) == Values{3});
+  for (const Tensor& t : {w, b}) CHECK(reinterpret_cast<uintptr_t>(grad_of(t).data()) % 16 == 0);
+
+  // What somebody reads elsewhere does not change with it, and keeps it.
+  std::optional<Snapshot> seen = snapshot(grad_of(w));
+  gradwire::mul_(grad_of(w), 2.0);
+  CHECK(static_cast<const double*>(seen->data)[2] == 6);
+  CHECK(values(grad_of(w)) == Values{4, 8, 12});
+  const uint32_t version = grad_of(w).version();
+  backward();  // 4 + 2, and so on
+  CHECK(values(grad_of(w)) == Values{6, 12, 18});
+  CHECK(grad_of(w).version() > version);
+  CHECK(e.twins.living == 2);
+  gradwire::zero_grad({w, b}, true);
+  CHECK(e.twins.living == 1);
+  CHECK(static_cast<const double*>(seen->data)[2] == 6);
+  seen.reset();
+  CHECK(e.twins.living == 0);
+}
+
+TEST_CASE("A view of a gradient sees its average", "[H32][A35]") {
+  Rank e;
+  const Tensor w = e.leaf({2}, {1, 2});
+  gradwire::sum(w * w).backward();
+  const Tensor grad = grad_of(w), second = gradwire::narrow(grad, 0, 1, 1);
+  gradwire::ddp({w});
+  gradwire::sum(w * w * w).backward();
+  CHECK(values(grad) == Values{5, 16});
+  CHECK(values(second) == Values{16});
+  CHECK(e.twins.living == 0);
+}
+
+TEST_CASE("Gradients stay as they were computed where the average fails", "[H36]") {
+  Rank e;
+  const Tensor w = e.leaf({2}, {1, 2}), v = e.leaf({2}, {3, 4});
+  gradwire::ddp({w, v}, {}, 16);
+  e.twins.fails = true;
+  CHECK_THROWS_AS(gradwire::sum(w * v).backward(), Error);
+  CHECK(values(grad_of(w)) == Values{3, 4});
+  CHECK(values(grad_of(v)) == Values{1, 2});
+  e.twins.fails = false;
+  gradwire::zero_grad({w, v});
+  gradwire::sum(w * v).backward();
+  CHECK(values(grad_of(v)) == Values{1, 2});
+}
+
+TEST_CASE("Small parameters travel with a large one, as PyTorch has it", "[H32]") {
+  Rank e;
+  std::vector<Tensor> all;
+  for (const int64_t n : {100, 1, 100, 1, 100, 1}) all.push_back(e.leaf({n}, Values(static_cast<size_t>(n), 1)));
+  gradwire::ddp(all, {}, 800);
+  Tensor sum = e.doubles({}, {0});
+  for (const Tensor& t : all) sum = sum + gradwire::sum(t);
+  sum.backward();
+  // From the last to the first: 1 and, at the next multiple of 64 bytes, 100.
+  CHECK(e.twins.counts == std::vector<int64_t>(3, 108));
+}
