@@ -11,7 +11,8 @@ namespace gradwire::engine {
 /// Averages the gradients of some leaves over the ranks of a group while backward still goes on: these are split into
 /// buckets, from the last parameter to the first, and a bucket travels when all its gradients are there and those
 /// before it have begun; so all ranks send the same in the same order. The averages become .grad at the end, all or
-/// none: a gradient that nothing else shares moves to the memory in which they came. Owned by the leaves' Extra; on the Context's thread.
+/// none: a gradient that nothing else shares moves to the memory in which they came. Owned by the leaves' Extra; on the
+/// Context's thread.
 class Reducer {
  public:
   static constexpr int64_t kFirstBucket = int64_t{1} << 20;  // bytes: what comes first should travel early

@@ -119,11 +119,14 @@ def rows():
                       f"all_reduce {ranks} {bytes_}", unit="us" if bytes_ < 1 << 20 else "ms",
                       per=1e3 if bytes_ < 1 << 20 else 1e6, aim=aim,
                       note=f"{ranks} ranks on loopback, data planes with their helpers against Gloo alone")
-    for size, bytes_, times in (("1MiB", 1 << 20, 8), ("64MiB", 64 << 20, 1)):
-        yield Row(f"ddp/all_reduce/{size}", Side("group_side"), Side("gloo_side", ("gloo",)),
-                  f"all_reduce 2 {bytes_} {times}", unit="ms", per=1e6 * times, aim=0.8,
-                  note="sessions of two servers through the SDK against Gloo alone" + f", {times} in a row" * (times > 1))
-    yield Row("ddp/step", Side("group_side"), Side("group_side", ("alone",)), "ddp|compute", unit="ms", per=2e6, aim=1.0,
+    for ranks in (2, 4):
+        for size, bytes_, times in (("4KiB", 4 << 10, 8), ("1MiB", 1 << 20, 8), ("64MiB", 64 << 20, 1)):
+            yield Row(f"ddp/all_reduce/{ranks}/{size}", Side("group_side", (str(ranks),)), Side("gloo_side", ("gloo",)),
+                      f"all_reduce {ranks} {bytes_} {times}", unit="ms", per=1e6 * times,
+                      aim=0.8 if bytes_ >= 1 << 20 else 0,
+                      note=f"sessions of {ranks} servers through the SDK against Gloo alone"
+                      + f", {times} in a row" * (times > 1))
+    yield Row("ddp/step", Side("group_side", ("2",)), Side("group_side", ("2", "alone")), "ddp|compute", unit="ms", per=2e6, aim=1.0,
               settle=0.01, note="2 servers, 11 MB of gradients: a data-parallel step against a step without exchange and "
               "half of an all_reduce")
     for threads in (1, 2):

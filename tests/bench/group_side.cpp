@@ -1,5 +1,5 @@
-// Sessions on two servers of their own, each with one compute thread: what the whole stack makes of an all_reduce, and
-// of a data-parallel step.
+// Sessions on servers of their own, each with one compute thread: what the whole stack makes of an all_reduce, and of a
+// data-parallel step.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -20,7 +20,6 @@ using namespace gradwire;
 using bench::Arguments;
 using bench::Work;
 
-constexpr int kRanks = 2;
 constexpr int64_t kWidth = 1024, kBatch = 128;
 
 /// A port that was free a moment ago.
@@ -35,19 +34,19 @@ int free_port() {
   return ntohs(in.sin_port);
 }
 
-/// The two servers, whose sessions are a group.
-struct TwoServers {
-  TwoServers() {
+/// Servers whose sessions are a group.
+struct Servers {
+  explicit Servers(int size) {
     const std::string meeting = "tcp://127.0.0.1:" + std::to_string(free_port());
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < size; ++r) {
       clients.push_back(connect("local", {.session = {.memory_limit = int64_t{4} << 30},
                                           .server_args = {"--peer", "127.0.0.1:0", "--threads", "1"}}));
     }
     std::vector<std::thread> threads;
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < size; ++r) {
       threads.emplace_back([&, r] {
         try {
-          distributed::init_process_group(session(r), {.init_method = meeting, .world_size = kRanks, .rank = r});
+          distributed::init_process_group(session(r), {.init_method = meeting, .world_size = size, .rank = r});
         } catch (const std::exception& e) {
           std::printf("error %s\n", e.what());
           std::_Exit(1);
@@ -56,6 +55,7 @@ struct TwoServers {
     }
     for (auto& t : threads) t.join();
   }
+  int size() const { return static_cast<int>(clients.size()); }
   Session& session(int r) { return clients[static_cast<size_t>(r)].session(); }
   std::vector<Client> clients;
 };
@@ -71,10 +71,10 @@ struct Ranks {
 };
 
 /// `times` all_reduce in a row of `bytes` of float32.
-Work all_reduce(TwoServers& w, size_t bytes, int times) {
+Work all_reduce(Servers& w, size_t bytes, int times) {
   auto xs = std::make_shared<std::vector<Tensor>>();
   auto ranks = std::make_shared<Ranks>();
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < w.size(); ++r) {
     xs->push_back(from_span(w.session(r), bench::numbers(bytes / 4, r), {static_cast<int64_t>(bytes / 4)}));
     ranks->marks.push_back(zeros(w.session(r), {1}));
   }
@@ -86,7 +86,7 @@ Work all_reduce(TwoServers& w, size_t bytes, int times) {
   };
   for (const Tensor& x : *xs) distributed::all_reduce(x);
   ranks->wait();
-  const double sum = (*xs)[kRanks - 1].sum().item<double>();
+  const double sum = xs->back().sum().item<double>();
   for (const Tensor& x : *xs) zero_(x);
   return {once, [sum] { return sum; }};
 }
@@ -99,7 +99,7 @@ struct Net : nn::Sequential {
 
 /// A rank's model of 11 MiB, its batch, and a step: forward, backward, SGD.
 struct Rank {
-  Rank(TwoServers& w, int r, int64_t bucket) : net(w.session(r)) {
+  Rank(Servers& w, int r, int64_t bucket) : net(w.session(r)) {
     Session& s = w.session(r);
     const no_grad off;
     for (const Tensor& p : net.parameters()) {
@@ -123,16 +123,16 @@ struct Rank {
   std::optional<nn::DistributedDataParallel<Net>> ddp;
 };
 
-/// Two steps of both ranks, data-parallel, or each for itself and then one all_reduce of as many bytes as the gradients
+/// Two steps of all ranks, data-parallel, or each for itself and then one all_reduce of as many bytes as the gradients
 /// have: what two steps are when half of each one's exchange is hidden behind backward.
-Work steps(TwoServers& w, int64_t bucket) {
-  auto ranks = std::make_shared<std::vector<std::unique_ptr<Rank>>>(kRanks);
+Work steps(Servers& w, int64_t bucket) {
+  auto ranks = std::make_shared<std::vector<std::unique_ptr<Rank>>>(w.clients.size());
   std::vector<std::thread> threads;  // broadcasts wait for each other
-  for (int r = 0; r < kRanks; ++r)
+  for (int r = 0; r < w.size(); ++r)
     threads.emplace_back([&, r] { (*ranks)[static_cast<size_t>(r)] = std::make_unique<Rank>(w, r, bucket); });
   for (auto& t : threads) t.join();
   auto gradients = std::make_shared<std::vector<Tensor>>();
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < w.size(); ++r) {
     int64_t n = 0;
     for (const Tensor& p : (*ranks)[static_cast<size_t>(r)]->net.parameters()) n += p.numel();
     gradients->push_back(zeros(w.session(r), {n}));
@@ -146,27 +146,31 @@ Work steps(TwoServers& w, int64_t bucket) {
     if (bucket) return done.wait();
     done.wait();
     for (const Tensor& g : *gradients) distributed::all_reduce(g);
-    done.marks = {(*gradients)[0].narrow(0, 0, 1), (*gradients)[1].narrow(0, 0, 1)};
+    done.marks.clear();
+    for (const Tensor& g : *gradients) done.marks.push_back(g.narrow(0, 0, 1));
     done.wait();
   };
-  // Both ranks have one batch: the mean of their gradients is what each has for itself.
+  // All ranks have one batch: the mean of their gradients is what each has for itself.
   const double loss = (round(), [&] {
     std::vector<Future<double>> all;
     for (auto& r : *ranks) all.push_back(r->step().async_item<double>());
-    return all[0].get() + all[1].get();
+    double sum = 0;
+    for (auto& l : all) sum += l.get();
+    return sum;
   }());
   return {round, [loss] { return loss; }};
 }
 
 }  // namespace
 
-int main(int argc, char**) try {
-  if (argc > 2) return std::fprintf(stderr, "usage: group_side [alone]\n"), 2;
-  TwoServers w;
+int main(int argc, char** argv) try {
+  const int size = argc > 1 ? std::atoi(argv[1]) : 0;
+  if (size < 1 || size > 16 || argc > 3) return std::fprintf(stderr, "usage: group_side SERVERS [alone]\n"), 2;
+  Servers w(size);
   return bench::serve({
       {"all_reduce",
        [&](const Arguments& a) {
-         if (std::stoi(a.at(0)) != kRanks) throw std::invalid_argument("this side has two ranks");
+         if (std::stoi(a.at(0)) != size) throw std::invalid_argument("it has other ranks");
          return all_reduce(w, std::stoull(a.at(1)), a.size() > 2 ? std::stoi(a[2]) : 1);
        }},
       {"ddp", [&](const Arguments& a) { return steps(w, a.empty() ? 2 << 20 : std::stoll(a[0])); }},
