@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/metrics.h"
+#include "server/thread_name.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -114,6 +115,7 @@ struct Executor::Impl {
   }
 
   void lane(Lane& self) {
+    name_thread("gradwired:lane");
 #ifdef _OPENMP
     omp_set_num_threads(threads);
 #endif

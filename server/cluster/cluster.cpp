@@ -8,6 +8,7 @@
 #include "server/cluster/group.h"
 #include "server/cluster/loop.h"
 #include "server/rpc/quiet.h"
+#include "server/thread_name.h"
 
 namespace gradwire::server::cluster {
 
@@ -74,6 +75,7 @@ class ClusterThread final : public Cluster {
 
  private:
   void run(std::optional<Listener> listener) {
+    name_thread("gradwired:peer");
     bool running = false;
     try {
       Quiet quiet;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "server/cluster/meeting.h"
+#include "server/thread_name.h"
 
 namespace gradwire::server::cluster {
 
@@ -118,6 +119,7 @@ class FileMeeting final : public Meeting {
 
  private:
   void run() {
+    name_thread("gradwired:meet");
     try {
       for (Milliseconds pause{2};; pause = std::min(pause * 2, Milliseconds(50))) {
         std::optional<Result<Met>> met;

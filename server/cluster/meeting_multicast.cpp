@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "server/cluster/meeting.h"
+#include "server/thread_name.h"
 
 namespace gradwire::server::cluster {
 
@@ -118,6 +119,7 @@ class MulticastMeeting final : public Meeting {
   }
 
   void run() {
+    name_thread("gradwired:meet");
     try {
       Moment say_at{};
       for (;;) {

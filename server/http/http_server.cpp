@@ -20,6 +20,7 @@
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/service.h"
+#include "server/thread_name.h"
 
 namespace gradwire::server {
 namespace http {
@@ -122,6 +123,7 @@ class Listener {
   using Place = std::list<Entry>::iterator;
 
   void run() {
+    name_thread("gradwired:http");
     for (;;) {
       try {
         loop_.run();

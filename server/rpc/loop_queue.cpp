@@ -12,6 +12,7 @@ namespace gradwire::server {
 namespace {
 
 constexpr auto kLook = std::chrono::microseconds(30);
+constexpr int kRounds = 4;  // then it is the sockets' turn
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -56,7 +57,7 @@ void LoopQueue::post(std::unique_ptr<Node> node) noexcept {
 }
 
 bool LoopQueue::run_all() {
-  Node* list = head_.load(std::memory_order_relaxed);
+  Node* list = head_.load(std::memory_order_seq_cst);  // after what `looking_` was set to
   if (list == nullptr || list == closed()) return false;
   list = head_.exchange(nullptr, std::memory_order_acquire);
   Node* ordered = nullptr;
@@ -116,7 +117,11 @@ kj::Promise<void> LoopQueue::serve(kj::UnixEventPort& port) {
 
 kj::Promise<void> LoopQueue::watch(kj::UnixEventPort::FdObserver& observer) {
   auto ready = observer.whenBecomesReadable();  // before looking, so that no edge is missed
-  run_all();
+  // What one of them posts need not ring: it is seen in the next round.
+  looking_.store(true, std::memory_order_seq_cst);
+  for (int i = 0; i < kRounds && run_all(); ++i) {}
+  looking_.store(false, std::memory_order_seq_cst);
+  run_all();  // also what came without ringing until now
   return ready.then([this, &observer] { return watch(observer); });
 }
 

@@ -16,6 +16,7 @@
 #include "server/rpc/listener.h"
 #include "server/rpc/quiet.h"
 #include "server/rpc/setup.h"
+#include "server/thread_name.h"
 
 namespace gradwire::server {
 
@@ -152,6 +153,7 @@ struct RpcServer::Impl {
   }
 
   void run(int most) {
+    name_thread("gradwired:rpc");
     bool running = false;
     try {
       Quiet quiet;

@@ -113,12 +113,13 @@ def rows():
         for kind, mib in (("tcp", 64), ("tcp", 256), ("unix", 64)):
             yield Row(f"{way}/{mib}/{kind}", sdk[kind], Side("socket_side", (kind, *pinned)), f"{way} {mib}",
                       unit="ms", per=1e6, note=f"{mib} MiB against the raw socket")
-    for ranks in (2, 4):
-        for size, bytes_, aim in (("4KiB", 4 << 10, 0), ("1MiB", 1 << 20, 0.8), ("64MiB", 64 << 20, 0.8)):
-            yield Row(f"all_reduce/{ranks}/{size}", Side("gloo_side", ("plane",)), Side("gloo_side", ("gloo",)),
-                      f"all_reduce {ranks} {bytes_}", unit="us" if bytes_ < 1 << 20 else "ms",
-                      per=1e3 if bytes_ < 1 << 20 else 1e6, aim=aim,
-                      note=f"{ranks} ranks on loopback, data planes with their helpers against Gloo alone")
+    for way, where in (("near", "one machine"), ("far", "loopback, over TCP")):
+        for ranks in (2, 4):
+            for size, bytes_, aim in (("4KiB", 4 << 10, 0), ("1MiB", 1 << 20, 0.8), ("64MiB", 64 << 20, 0.8)):
+                yield Row(f"all_reduce/{way}/{ranks}/{size}", Side("gloo_side", (way,)), Side("gloo_side", ("gloo",)),
+                          f"all_reduce {ranks} {bytes_}", unit="us" if bytes_ < 1 << 20 else "ms",
+                          per=1e3 if bytes_ < 1 << 20 else 1e6, aim=aim,
+                          note=f"{ranks} ranks on {where}: data planes with their helpers against Gloo alone")
     for ranks in (2, 4):
         for size, bytes_, times in (("4KiB", 4 << 10, 8), ("1MiB", 1 << 20, 8), ("64MiB", 64 << 20, 1)):
             yield Row(f"ddp/all_reduce/{ranks}/{size}", Side("group_side", (str(ranks),)), Side("gloo_side", ("gloo",)),
@@ -126,9 +127,12 @@ def rows():
                       aim=0.8 if bytes_ >= 1 << 20 else 0,
                       note=f"sessions of {ranks} servers through the SDK against Gloo alone"
                       + f", {times} in a row" * (times > 1))
-    yield Row("ddp/step", Side("group_side", ("2",)), Side("group_side", ("2", "alone")), "ddp|compute", unit="ms", per=2e6, aim=1.0,
-              settle=0.01, note="2 servers, 11 MB of gradients: a data-parallel step against a step without exchange and "
-              "half of an all_reduce")
+    for name, how, aim, where in (("ddp/step", "apart", 1.0, "both on one core, a core to move bytes"),
+                                  ("ddp/step/full", "", 0.95, "both cores full of computing")):
+        args = ("2", how) if how else ("2",)
+        yield Row(name, Side("group_side", args), Side("group_side", ("2", how or "-", "alone")), "ddp|compute", unit="ms",
+                  per=2e6, aim=aim, settle=0.01, note=f"2 servers, {where}, 11 MB of gradients: a data-parallel step "
+                  "against a step without exchange and half of an all_reduce")
     for threads in (1, 2):
         ours, cpu = Side("engine_side", threads=threads, cpu="client" if threads == 1 else ""), "client"
         for op in ("add", "exp", "broadcast"):

@@ -1,5 +1,5 @@
-// all_reduce over loopback, W ranks: gloo_side plane: data planes with their helpers. gloo_side gloo: Gloo alone with
-// its own TCP transport, a thread a rank.
+// all_reduce over loopback, W ranks. gloo_side near: data planes with their helpers; gloo_side far: the same as if they
+// were on several machines; gloo_side gloo: Gloo alone with its own TCP transport, a thread a rank.
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -36,7 +36,7 @@ struct Ranks {
 
 class PlaneRanks final : public Ranks {
  public:
-  PlaneRanks(size_t size, size_t bytes) : planes_(size), areas_(size), bytes_(bytes) {
+  PlaneRanks(size_t size, size_t bytes, bool near) : planes_(size), areas_(size), bytes_(bytes) {
     std::vector<std::string> addresses;
     for (size_t r = 0; r < size; ++r) {
       planes_[r] = make_gloo_plane({});
@@ -45,7 +45,7 @@ class PlaneRanks final : public Ranks {
                           [&](auto result) { address.set_value(std::move(result)); });
       auto result = address.get_future().get();
       if (!result) throw result.error();
-      addresses.push_back(*result);
+      addresses.push_back(near ? *result : result->substr(0, result->find('@')));
     }
     for (auto& p : planes_) p->connect(addresses, std::string(32, 'k'), [this](auto result) { took(result); });
     wait();
@@ -132,15 +132,16 @@ class GlooRanks final : public Ranks {
 int main(int argc, char** argv) try {
   const std::string_view kind = argc == 2 ? argv[1] : "";
   if (kind == "data-plane-helper") return data_plane_helper();
-  if (kind != "plane" && kind != "gloo") return std::fprintf(stderr, "usage: gloo_side plane|gloo\n"), 2;
+  if (kind != "near" && kind != "far" && kind != "gloo")
+    return std::fprintf(stderr, "usage: gloo_side near|far|gloo\n"), 2;
   return bench::serve({{"all_reduce", [&](const Arguments& a) {
                           const size_t size = std::stoull(a.at(0)), bytes = std::stoull(a.at(1));
                           const int times = a.size() > 2 ? std::stoi(a[2]) : 1;
                           std::shared_ptr<Ranks> ranks;
-                          if (kind == "plane")
-                            ranks = std::make_shared<PlaneRanks>(size, bytes);
-                          else
+                          if (kind == "gloo")
                             ranks = std::make_shared<GlooRanks>(size, bytes);
+                          else
+                            ranks = std::make_shared<PlaneRanks>(size, bytes, kind == "near");
                           double sum = 0;
                           for (size_t r = 0; r < size; ++r) {
                             const auto v = bench::numbers(bytes / 4, static_cast<int>(r));

@@ -2,11 +2,16 @@
 // data-parallel step.
 
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "client/distributed.h"
@@ -32,6 +37,41 @@ int free_port() {
     throw std::runtime_error("no free port");
   ::close(fd);
   return ntohs(in.sin_port);
+}
+
+std::vector<int> numbers_in(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istream_iterator<int>(in), {}};
+}
+
+/// All threads of a process, to CPU 1, and those that compute to CPU 0.
+void pin(int pid) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(name == "gradwired:lane" ? 0 : 1, &one);
+    if (::sched_setaffinity(std::stoi(task.path().filename()), sizeof one, &one))
+      throw std::runtime_error("cannot pin");
+  }
+}
+
+std::vector<int> children_of(int pid) {
+  std::vector<int> all;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    for (const int child : numbers_in(task.path() / "children")) all.push_back(child);
+  }
+  return all;
+}
+
+/// A machine with a core to spare: the servers' lanes share CPU 0, and all else has CPU 1.
+void part() {
+  pin(::getpid());
+  for (const int server : children_of(::getpid())) {
+    pin(server);
+    for (const int helper : children_of(server)) pin(helper);
+  }
 }
 
 /// Servers whose sessions are a group.
@@ -111,7 +151,7 @@ struct Rank {
     if (bucket) ddp.emplace(net, distributed::DistributedOptions{.bucket_bytes = bucket});
   }
   Tensor step() {
-    for (const Tensor& p : net.parameters()) zero_grad({p});
+    zero_grad(net.parameters(), {.set_to_none = true});
     const Tensor loss = cross_entropy(ddp ? (*ddp)(x) : net(x), target);
     loss.backward();
     const no_grad off;
@@ -165,8 +205,10 @@ Work steps(Servers& w, int64_t bucket) {
 
 int main(int argc, char** argv) try {
   const int size = argc > 1 ? std::atoi(argv[1]) : 0;
-  if (size < 1 || size > 16 || argc > 3) return std::fprintf(stderr, "usage: group_side SERVERS [alone]\n"), 2;
+  const std::string_view how = argc > 2 ? argv[2] : "";
+  if (size < 1 || size > 16 || argc > 4) return std::fprintf(stderr, "usage: group_side SERVERS [apart] [NAME]\n"), 2;
   Servers w(size);
+  if (how == "apart") part();
   return bench::serve({
       {"all_reduce",
        [&](const Arguments& a) {

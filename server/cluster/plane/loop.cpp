@@ -1,4 +1,5 @@
 #include "server/cluster/plane/loop.h"
+#include "server/thread_name.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -7,6 +8,9 @@
 #include <system_error>
 
 namespace gradwire::server::cluster::plane {
+
+// A deadline that is further off wakes the loop only when it is set: the loop comes by so often.
+constexpr std::chrono::seconds kGlance{1};
 
 Loop& Loop::get() {
   static Loop loop;
@@ -53,6 +57,7 @@ void Loop::wake_for(Time t) {
 }
 
 void Loop::run() {
+  name_thread("gradwired:plane");
   using namespace std::chrono;
   std::vector<std::shared_ptr<Member>> members;
   std::vector<Task> tasks;
@@ -69,7 +74,7 @@ void Loop::run() {
     }
     for (Task& t : tasks) t({});
     tasks.clear();
-    Time until = Time::max();
+    Time until = members.empty() ? Time::max() : steady_clock::now() + kGlance;
     polled.assign(1, {event_.get(), POLLIN, 0});
     for (const auto& m : members) {
       polled.push_back({m->fd(), m->events(), 0});
