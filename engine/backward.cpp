@@ -183,9 +183,10 @@ BackwardTask::BackwardTask(Context& cx, OpId id, std::span<const Bound> given) :
       arrive(root->node, root->extra ? root->extra->output : 0, std::move(g));
     }
     std::vector<Node*> nodes;
-    if (pruned_ || cx.reduces) nodes = reach();
+    const bool reduces = cx.reducers > 0 && !capture_;
+    if (pruned_ || reduces) nodes = reach();
     // What other ranks wait for goes out as soon as it is known, not when all older nodes have run.
-    for (Node* n : cx.reduces ? std::span(nodes) : std::span<Node*>()) {
+    for (Node* n : reduces ? std::span(nodes) : std::span<Node*>()) {
       for (int k = 0; k < n->edge_count; ++k) {
         Node* to = n->edges()[k].node();
         if (to && to->is_leaf() && to->owner && to->owner->extra && to->owner->extra->reducer) ++due_[to];
@@ -313,7 +314,13 @@ bool BackwardTask::reduced() {
   }
   waiting_ = !std::ranges::all_of(reducers_, [](const auto& r) { return r->done(); });
   if (waiting_) return false;
-  for (const auto& r : std::exchange(reducers_, {})) r->finish();
+  const auto all = std::exchange(reducers_, {});
+  try {
+    for (const auto& r : all) r->finish();
+  } catch (...) {
+    for (const auto& r : all) r->drop();
+    throw;
+  }
   return true;
 }
 

@@ -26,6 +26,8 @@ class Transfer {
   /// Once done: a number (the group rank that a recv came from, this session's rank in a group that was made), or
   /// throws what went wrong.
   virtual int result() = 0;
+  /// Once done: the session keeps the bytes, on its own account from now on.
+  virtual void keep() {}
   /// Parts of contiguous, row-major elements: what goes in and, once done, what came out.
   std::span<std::byte> bytes;
 };

@@ -118,11 +118,18 @@ void Pool::give_remote(void* p, size_t bytes) {
   remote_any_.store(true, std::memory_order_relaxed);
 }
 
+void Pool::uncharge_remote(size_t bytes) {
+  const std::lock_guard lock(remote_lock_);
+  remote_charge_ += static_cast<int64_t>(bytes);
+  remote_any_.store(true, std::memory_order_relaxed);
+}
+
 void Pool::collect_remote() {
   Remote* r;
   {
     const std::lock_guard lock(remote_lock_);
     r = std::exchange(remote_, nullptr);
+    used_ -= std::exchange(remote_charge_, 0);
     remote_any_.store(false, std::memory_order_relaxed);
   }
   while (r) {

@@ -64,6 +64,8 @@ class Pool {
     count(bytes);
   }
   void uncharge(size_t bytes) { used_ -= static_cast<int64_t>(bytes); }
+  /// From any thread: as give_remote().
+  void uncharge_remote(size_t bytes);
 
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }  // the most that was in use at a time
@@ -132,6 +134,7 @@ class Pool {
   std::atomic<bool> remote_any_{false};
   std::mutex remote_lock_;
   Remote* remote_ = nullptr;
+  int64_t remote_charge_ = 0;  // to be taken off
 };
 
 }  // namespace gradwire::engine

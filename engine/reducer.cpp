@@ -14,9 +14,37 @@ constexpr size_t kAlign = 64;  // as the pool's memory, which may also be read t
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 }  // namespace
 
+/// A transfer that gradients stay in, and what the session is charged for it.
+struct Reducer::Kept {
+  Kept(Pool& p, TransferPtr t) : pool(p), transfer(std::move(t)) {}
+  ~Kept() {
+    if (charged) pool.uncharge_remote(charged);  // the last gradient may be a snapshot's, on any thread
+  }
+  /// Whether the session has room for it.
+  bool charge() {
+    if (charged) return true;
+    try {
+      pool.charge(transfer->bytes.size());
+    } catch (const Error&) {
+      return false;
+    }
+    charged = transfer->bytes.size();
+    transfer->keep();
+    return true;
+  }
+  Pool& pool;
+  const TransferPtr transfer;
+  size_t charged = 0;
+};
+
+Reducer::~Reducer() {
+  if (cx_) --cx_->reducers;
+}
+
 void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string group, int64_t bucket_bytes) {
   const auto r = std::make_shared<Reducer>();
   r->cx_ = &cx, r->group_ = std::move(group);
+  ++cx.reducers;
   r->slots_.resize(params.size());
   int64_t most = std::min(bucket_bytes, kFirstBucket);
   for (size_t k = params.size(); k-- > 0;) {  // backward reaches the last parameters first
@@ -35,7 +63,6 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
     b.slots.push_back(static_cast<uint32_t>(k));
     b.bytes += bytes;
   }
-  cx.reduces = true;
   for (const Tensor& t : params) extra(t);  // all that can fail comes before the first is changed
   for (size_t k = 0; k < params.size(); ++k) {
     Extra& e = *params[k]->extra;
@@ -46,8 +73,14 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
 
 void Reducer::begin() {
   next_ = 0;
-  for (Slot& s : slots_) s.there = false, s.sent = Tensor();
-  for (Bucket& b : buckets_) b.missing = b.slots.size(), b.transfer.reset();
+  drop();
+  for (Slot& s : slots_) s.there = false;
+  for (Bucket& b : buckets_) b.missing = b.slots.size();
+}
+
+void Reducer::drop() noexcept {
+  for (Slot& s : slots_) s.sent = Tensor();
+  for (Bucket& b : buckets_) b.transfer.reset(), b.kept.reset();
 }
 
 void Reducer::arrived(uint32_t slot) {
@@ -64,6 +97,7 @@ void Reducer::flush() {
 void Reducer::start(Bucket& b) {
   Exchange& x = *cx_->exchange;
   const TransferPtr t = x.prepare(group_, b.bytes + kAlign);
+  b.kept = std::make_shared<Kept>(cx_->pool, t);
   // As PyTorch: divided, then added up; but halves are divided after they were added in float32.
   const bool divides = b.dtype == DType::float32 || b.dtype == DType::float64;
   for (const uint32_t k : b.slots) {
@@ -76,7 +110,9 @@ void Reducer::start(Bucket& b) {
       continue;
     }
     const Tensor& grad = s.param->extra->grad;
-    s.sent = cx_->on_cpu ? borrow(*cx_, b.dtype, grad.shape(), to, t) : divides ? cx_->empty_like(grad, b.dtype) : grad;
+    s.sent = cx_->on_cpu ? borrow(*cx_, b.dtype, grad.shape(), to, b.kept)
+             : divides   ? cx_->empty_like(grad, b.dtype)
+                         : grad;
     if (divides)
       scale_into(*cx_, s.sent, grad, 1.0 / x.group(group_).size);
     else if (cx_->on_cpu)
@@ -95,6 +131,7 @@ void Reducer::abandon() noexcept {
       cx_->exchange->leave(group_);
   } catch (...) {  // it has been left already
   }
+  drop();
 }
 
 bool Reducer::done() const {
@@ -104,13 +141,19 @@ bool Reducer::done() const {
   return true;
 }
 
-/// Whether nobody sees that a gradient's bytes are elsewhere from now on.
-static bool moves(const Tensor& grad) {
-  return grad->contiguous && grad->storage->refs == 1 &&
-         grad->storage->bytes() == size_t(grad.numel()) * size_of(grad.dtype()) && !grad->own_version;
+/// Whether nobody sees that a gradient's bytes are elsewhere from now on. One that is a small part of its bucket would
+/// keep all of it.
+static bool moves(const Tensor& grad, size_t bucket) {
+  const size_t bytes = grad->storage->bytes();
+  return grad->contiguous && grad->storage->refs == 1 && !grad->own_version && bytes >= bucket / 8 &&
+         bytes == static_cast<size_t>(grad.numel() * size_of(grad.dtype()));
 }
 
 void Reducer::finish() {
+  struct Drop {
+    Reducer& r;
+    ~Drop() { r.drop(); }
+  } drop{*this};
   for (Bucket& b : buckets_) b.transfer->result();
   std::vector<Tensor> fresh(slots_.size());
   for (size_t k = 0; k < slots_.size(); ++k) {
@@ -119,18 +162,18 @@ void Reducer::finish() {
   }
   for (size_t k = 0; k < slots_.size(); ++k) {
     Slot& s = slots_[k];
-    const Tensor sent = std::exchange(s.sent, Tensor());
     if (!s.param) continue;
+    Bucket& b = buckets_[s.bucket];
     Tensor& grad = s.param->extra->grad;
-    if (sent && grad && moves(grad)) {
-      sent->storage->version = grad->storage->version + 1;
-      std::swap(sent->storage, grad->storage);
+    if (s.sent && grad && moves(grad, b.bytes) && b.kept->charge()) {
+      s.sent->storage->version = grad->storage->version + 1;
+      std::swap(s.sent->storage, grad->storage);
+      s.sent = Tensor();
       continue;
     }
     if (!grad) grad = std::move(fresh[k]);
-    take_bytes(*cx_, buckets_[s.bucket].transfer->bytes.data() + s.offset, grad);
+    take_bytes(*cx_, b.transfer->bytes.data() + s.offset, grad);
   }
-  for (Bucket& b : buckets_) b.transfer.reset();
 }
 
 }  // namespace gradwire::engine

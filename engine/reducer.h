@@ -17,6 +17,7 @@ class Reducer {
  public:
   static constexpr int64_t kFirstBucket = int64_t{1} << 20;  // bytes: what comes first should travel early
   /// Attaches itself to `params`, which are leaves that require grad.
+  ~Reducer();
   static void attach(Context&, std::span<const Tensor> params, std::string group, int64_t bucket_bytes);
 
   bool enabled = true;  // else gradients stay this rank's own
@@ -29,12 +30,15 @@ class Reducer {
   bool done() const;
   /// Once done: writes the averages, or throws what went wrong and writes nothing.
   void finish();
-  /// This backward has failed: where others still wait for gradients of it, leaves the group.
+  /// This backward has failed: where others still wait for gradients of it, leaves the group. Lets go of all transfers.
   void abandon() noexcept;
+  /// Lets go of all transfers.
+  void drop() noexcept;
   /// The parameter is gone.
   void forget(uint32_t slot) { slots_[slot].param = nullptr; }
 
  private:
+  struct Kept;
   struct Slot {
     TensorImpl* param;  // null: gone
     uint32_t bucket;
@@ -48,10 +52,11 @@ class Reducer {
     std::vector<uint32_t> slots{};
     size_t missing = 0;
     TransferPtr transfer{};
+    std::shared_ptr<Kept> kept{};  // owns it, for the gradients that stay there
   };
   void start(Bucket&);
 
-  Context* cx_ = nullptr;
+  Context* cx_ = nullptr;  // outlives this
   std::string group_;
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;

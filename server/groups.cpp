@@ -105,7 +105,10 @@ class Groups::Moving final : public Answered<int> {
     bytes = area->bytes.first(n);
     all_->fetch_add(n, std::memory_order_relaxed);
   }
-  ~Moving() override { all_->fetch_sub(bytes.size(), std::memory_order_relaxed); }
+  ~Moving() override { keep(); }
+  void keep() override {
+    if (auto all = std::exchange(all_, nullptr)) all->fetch_sub(bytes.size(), std::memory_order_relaxed);
+  }
   int result() override {
     if (!*answer_) throw answer_->error();
     return **answer_;
@@ -113,7 +116,7 @@ class Groups::Moving final : public Answered<int> {
   const cluster::AreaPtr area;
 
  private:
-  const std::shared_ptr<std::atomic<size_t>> all_;
+  std::shared_ptr<std::atomic<size_t>> all_;  // null: no longer under way
 };
 
 /// Who waits for a group: when this is gone, nobody does.

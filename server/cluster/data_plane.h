@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +15,8 @@ struct DataPlaneOptions {
   std::string host = "127.0.0.1";         // the address that the other ranks reach this server by
   int first_port = 0, last_port = 0;      // the range to bind in; 0, 0: any free port
   std::string helper = "/proc/self/exe";  // the program that runs as helper; it is called as `helper data-plane-helper`
-  int64_t memory = int64_t{1} << 32;      // bytes that areas may have together
+  /// Bytes that areas may have together. None of its own: who asks for areas has limits.
+  int64_t memory = std::numeric_limits<int64_t>::max();
 };
 
 /// Moves the bytes of one group's collectives: Gloo in a helper process, or NCCL on CUDA. Knows nothing of terms that

@@ -1,12 +1,18 @@
 // Ranks on one machine, who lend each other their memory; and what one of them gains by saying what is not so.
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "server/cluster/plane/fd.h"
 #include "server/cluster/plane/mesh.h"
@@ -35,7 +41,7 @@ Mapped mapped(pid_t helper) {
 Bytes numbers(size_t count, int32_t rank) {
   Bytes b(count * 4);
   for (size_t i = 0; i < count; ++i) {
-    const auto x = static_cast<int32_t>(i * 2654435761u) + rank * 1000003;
+    const uint32_t x = static_cast<uint32_t>(i) * 2654435761u + static_cast<uint32_t>(rank) * 1000003u;
     std::memcpy(&b[i * 4], &x, 4);
   }
   return b;
@@ -210,14 +216,131 @@ TEST_CASE("A neighbour who lends what it has not, or what can be cut off, is los
         }) == lost + "it speaks as if it were on this machine");
 }
 
-TEST_CASE("A stranger at the Unix socket gets no place and stops nobody", "[T39]") {
-  Ranks g(2, {}, false);
-  const std::string name = g.ranks[0].address.substr(g.ranks[0].address.find('@') + 1);
+TEST_CASE("What was lent stays what it was when the lender ends, or is an error", "[data_plane][T41]") {
+  for (const int64_t count : {100'000, 5'000'000}) {
+    for (const bool pairwise : {true, false}) {
+      CAPTURE(count, pairwise);
+      Ranks g(2);
+      const Bytes in = numbers(static_cast<size_t>(count), 0);
+      const Terms send{pairwise ? Collective::send : Collective::broadcast, {}, DType::int32, count, pairwise ? 1 : 0};
+      const Terms recv{pairwise ? Collective::recv : Collective::broadcast, {}, DType::int32, count, 0};
+      auto sent = pairwise ? g.start(0, send, g.area(0, in), 1) : g.start(0, send, g.area(0, in));
+      // Told, and not taken: whatever else this rank moves has to wait for a barrier that never comes.
+      CHECK(sent.future.wait_for(50ms) == std::future_status::timeout);
+      g.ranks[0].plane = nullptr;
+      sent.get();
+      const AreaPtr out = g.area(1, Bytes(in.size()));
+      auto taken = (pairwise ? g.start(1, recv, out, 1, 5000ms) : g.start(1, recv, out, 5000ms)).get();
+      if (taken) CHECK(std::memcmp(out->bytes.data(), in.data(), in.size()) == 0);
+    }
+  }
+}
+
+TEST_CASE("Who borrows memory can read it, and do nothing else to it", "[data_plane][T39]") {
+  Ranks g(2, {}, false, 5000ms);
+  Answer<void> connected;
+  g.ranks[0].plane->connect(g.addresses(), kKey, connected.done());
+  plane::Mesh mesh(1, 2);
+  mesh.listen("127.0.0.1", 0, 0);
+  const auto links = mesh.connect(g.addresses(), kKey, Clock::now() + 5s);
+  REQUIRE(connected.get());
+  const Bytes in = numbers(100'000, 0);
+  const AreaPtr area = g.area(0, in);
+  auto answer = g.start(0, {Collective::broadcast, {}, DType::int32, 100'000, 0}, area, 1000ms);
+  Header h;
+  iovec data{&h, sizeof h};
+  msghdr m{};
+  m.msg_iov = &data;
+  m.msg_iovlen = 1;
+  plane::Rights rights;
+  rights.room(m);
+  pollfd p{links[0].get(), POLLIN, 0};
+  REQUIRE(::poll(&p, 1, 5000) == 1);
+  REQUIRE(::recvmsg(links[0].get(), &m, MSG_CMSG_CLOEXEC) == sizeof h);
+  const Fd lent = plane::Rights::take(m);
+  REQUIRE(lent);
+  CHECK(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, lent.get(), 0) == MAP_FAILED);
+  CHECK(::pwrite(lent.get(), "x", 1, 0) == -1);
+  CHECK(::fallocate(lent.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == -1);
+  CHECK(::ftruncate(lent.get(), 0) == -1);
+  void* at = ::mmap(nullptr, in.size(), PROT_READ, MAP_SHARED, lent.get(), 0);
+  REQUIRE(at != MAP_FAILED);
+  CHECK(std::memcmp(static_cast<char*>(at) + h.offset, in.data(), h.bytes) == 0);
+  CHECK(::mprotect(at, 4096, PROT_READ | PROT_WRITE) == -1);
+  ::munmap(at, in.size());
+  answer.get();
+}
+
+sockaddr_un abstract(const std::string& name, socklen_t& size) {
   sockaddr_un u{};
   u.sun_family = AF_UNIX;
   const std::string path = std::string(1, '\0') + "gradwire-plane-" + name;
   path.copy(u.sun_path, path.size());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  return u;
+}
+
+TEST_CASE("Where the Unix socket leads nowhere, or to somebody else, ranks meet over TCP", "[data_plane][T39]") {
+  socklen_t size;
+  const sockaddr_un u = abstract("somebody-else", size);
+  const Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&u), size) == 0);
+  REQUIRE(::listen(listener.get(), 16) == 0);
+  for (const bool there : {false, true}) {
+    Ranks g(2, {}, false, 5000ms);
+    auto addresses = g.addresses();
+    addresses[0] = addresses[0].substr(0, addresses[0].find('@')) + (there ? "@somebody-else" : "@nobody");
+    std::vector<Answer<void>> answers(2);
+    for (size_t r = 0; r < 2; ++r) g.ranks[r].plane->connect(addresses, kKey, answers[r].done());
+    std::vector<Fd> callers;
+    for (const auto until = Clock::now() + 1s; there && callers.size() < 2 && Clock::now() < until;) {
+      Fd caller(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!caller) continue;
+      const std::string reply(64, 'r');
+      ::send(caller.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
+      callers.push_back(std::move(caller));
+    }
+    for (auto& a : answers) REQUIRE(a.get());
+    const Bytes in = numbers(50'000, 0);
+    CHECK(g.run({Collective::broadcast, {}, DType::int32, 50'000, 0}, {in, Bytes(200'000)})[1] == in);
+    CHECK(mapped(g.ranks[1].helper).lent == 0);
+  }
+}
+
+TEST_CASE("Another user who floods the Unix socket holds no group up", "[T39]") {
+  if (::geteuid() != 0) SKIP("only root can be another user");
+  Ranks g(2, {}, false);
+  socklen_t size;
+  const sockaddr_un u = abstract(g.ranks[0].address.substr(g.ranks[0].address.find('@') + 1), size);
+  std::vector<pid_t> flooders;
+  for (int i = 0; i < 2; ++i) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {  // nothing here may allocate
+      if (::setgid(65534) || ::setuid(65534)) ::_exit(1);
+      ::alarm(10);
+      for (;;) {
+        const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&u), size)) ::sched_yield();
+        ::close(fd);
+      }
+    }
+    flooders.push_back(pid);
+  }
+  std::this_thread::sleep_for(100ms);
+  const auto begin = Clock::now();
+  for (auto& answer : g.connect()) CHECK(answer.get());
+  CHECK(Clock::now() - begin < 2s);
+  for (const pid_t pid : flooders) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+}
+
+TEST_CASE("A stranger at the Unix socket gets no place and stops nobody", "[T39]") {
+  Ranks g(2, {}, false);
+  const std::string name = g.ranks[0].address.substr(g.ranks[0].address.find('@') + 1);
+  socklen_t size;
+  const sockaddr_un u = abstract(name, size);
   const auto knock = [&] {
     Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&u), size) ? Fd() : std::move(fd);

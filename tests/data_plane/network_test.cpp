@@ -66,7 +66,7 @@ std::string heard(const Fd& fd) {
 }
 
 std::string hello(int32_t from, int32_t to, int32_t lane) {
-  std::string h = "grplane1";
+  std::string h = "grplane2";
   for (const int32_t x : {from, to, lane, 0}) h.append(reinterpret_cast<const char*>(&x), 4);
   return h + std::string(32, 'n');
 }
@@ -88,7 +88,7 @@ TEST_CASE("Strangers who come first get no place, no tensor byte, and stop nobod
                                                hello(1, 0, 7),
                                                hello(1, 5, 0),
                                                "",
-                                               "grplane1",
+                                               "grplane2",
                                                std::string(112, '\0'),
                                                std::string(112, '\xff'),
                                                std::string(1 << 16, 'x'),

@@ -36,7 +36,7 @@ class Twins final : public Exchange {
   Group group(std::string_view) override { return {0, 2, nullptr}; }
   TransferPtr prepare(std::string_view, size_t bytes) override { return std::make_shared<Sum>(*this, bytes); }
   void start(const TransferPtr&, std::string_view, const Terms& t) override {
-    counts.push_back(t.count);
+    counts.push_back(t.count), ops.push_back(t.op);
     if (on_start) on_start();
   }
   TransferPtr join(std::string_view, const JoinCall&) override { return nullptr; }
@@ -45,6 +45,7 @@ class Twins final : public Exchange {
 
   std::function<void()> on_start;
   std::vector<int64_t> counts;
+  std::vector<ReduceOp> ops;
   int living = 0;
   bool fails = false;
 };
@@ -147,6 +148,7 @@ TEST_CASE("Gradients stay as they were computed where the average fails", "[H36]
   CHECK_THROWS_AS(gradwire::sum(w * v).backward(), Error);
   CHECK(values(grad_of(w)) == Values{3, 4});
   CHECK(values(grad_of(v)) == Values{1, 2});
+  CHECK(e.twins.living == 0);  // nothing is left of it
   e.twins.fails = false;
   gradwire::zero_grad({w, v});
   gradwire::sum(w * v).backward();
@@ -163,4 +165,53 @@ TEST_CASE("Small parameters travel with a large one, as PyTorch has it", "[H32]"
   sum.backward();
   // From the last to the first: 1 and, at the next multiple of 64 bytes, 100.
   CHECK(e.twins.counts == std::vector<int64_t>(3, 108));
+}
+
+TEST_CASE("What gradients stay in is on the session's account, as a whole, and where there is no room they are copied",
+          "[H32][T24]") {
+  Rank e;
+  const Tensor w = e.leaf({10'000}, Values(10'000, 1)), b = e.leaf({10}, Values(10, 1));
+  gradwire::ddp({w, b});
+  const auto backward = [&] {
+    gradwire::zero_grad({w, b}, true);
+    (gradwire::sum(w * w) + gradwire::sum(b)).backward();
+    e.cx.pool.collect();
+  };
+  gradwire::zero_grad({w, b}, true);
+  const int64_t before = e.cx.pool.used();
+  backward();
+  CHECK(e.twins.living == 1);
+  CHECK(e.cx.pool.used() - before >= 80'000);
+  CHECK(e.cx.pool.used() - before < 100'000);
+  // A small one keeps nothing but itself.
+  const Tensor small = grad_of(b);
+  gradwire::zero_grad({w, b}, true);
+  e.cx.pool.collect();
+  CHECK(e.twins.living == 0);
+  CHECK(e.cx.pool.used() - before < 2'000);
+  CHECK(values(small) == Values(10, 1));
+
+  backward();
+  const Tensor kept = grad_of(w);
+  const int64_t most = e.cx.pool.limit() - e.cx.pool.used() - 200'000;
+  e.cx.pool.charge(static_cast<size_t>(most));
+  gradwire::zero_grad({w, b}, true);
+  gradwire::sum(w * 3.0).backward();  // two of 80,000 bytes and, for a while, a third
+  CHECK(values(grad_of(w)) == Values(10'000, 3));
+  CHECK(values(kept) == Values(10'000, 2));
+  CHECK(e.twins.living == 1);
+  e.cx.pool.uncharge(static_cast<size_t>(most));
+}
+
+TEST_CASE("Floats are divided before they are added up, halves after", "[H32]") {
+  for (const DType t : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
+    Rank e;
+    const Tensor w = e.cx.full(Shape{3}, 1.0, t);
+    require_grad(w);
+    gradwire::ddp({w});
+    gradwire::sum(w * 2.0).backward();
+    const bool half = t == DType::float16 || t == DType::bfloat16;
+    CHECK(e.twins.ops == std::vector<ReduceOp>{half ? ReduceOp::avg : ReduceOp::sum});
+    if (t == DType::float64) CHECK(values(grad_of(w)) == Values(3, 2));
+  }
 }

@@ -40,7 +40,7 @@ Memory::Memory(size_t n) : size(n), fd(::memfd_create("gradwire-area", MFD_CLOEX
   id = next++;
   if (!fd) fail("memfd_create", size);
   if (::ftruncate(fd.get(), static_cast<off_t>(size))) fail("ftruncate", size);
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) fail("sealing", size);
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)) fail("sealing", size);
   void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (at == MAP_FAILED) fail("mmap", size);
   data = static_cast<std::byte*>(at);
@@ -48,7 +48,7 @@ Memory::Memory(size_t n) : size(n), fd(::memfd_create("gradwire-area", MFD_CLOEX
 
 Memory::~Memory() {
   if (!data) return;
-  ::madvise(data, size, MADV_REMOVE);
+  ::madvise(data, size, MADV_REMOVE);  // fails where it was lent: who reads it keeps it until he has let go
   ::munmap(data, size);
 }
 

@@ -14,7 +14,7 @@ namespace gradwire::server::cluster::plane {
 /// Memory that a helper maps too: a memfd that cannot shrink.
 struct Memory {
   explicit Memory(size_t size);  // throws Error{memory_limit}
-  ~Memory();                     // gives the pages back at once, whoever else has them mapped
+  ~Memory();                     // gives the pages back at once, unless they were lent
   Memory(const Memory&) = delete;
 
   uint64_t id;  // unique in the process

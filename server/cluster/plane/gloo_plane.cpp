@@ -103,12 +103,8 @@ void Helm::run(Work&& w, std::optional<uint64_t> tag) {
     lock.unlock();
     return refuse(std::move(then), *std::move(error));
   }
+  unmap();
   Order o;
-  for (const uint64_t id : areas_->gone()) {
-    o.step = Step::unmap, o.area = id;
-    out_.push_back({o, Fd()});
-  }
-  o.area = 0;
   if (auto* area = dynamic_cast<PlaneArea*>(w.area.get()); area && area->memory()) {
     Memory& m = *area->memory();
     o.area = m.id;
@@ -144,6 +140,16 @@ void Helm::queue(Order o, Then then, AreaPtr area, Time deadline, const char* wh
     Loop::get().wake_for(deadline);
   else
     Loop::get().wake();
+}
+
+/// Tells the helper what it need not map any longer.
+void Helm::unmap() {
+  Order o;
+  o.step = Step::unmap;
+  for (const uint64_t id : areas_->gone()) {
+    o.area = id;
+    out_.push_back({o, Fd()});
+  }
 }
 
 /// What the socket does not take now the loop sends.
@@ -192,7 +198,8 @@ bool Helm::turn(int events, Time now) {
   {
     const std::lock_guard lock(mutex_);
     if (!over_ && prepared_ && child_.pid < 0) start();
-    if (events & POLLOUT) flush();
+    if (connected_) unmap();  // the loop comes by now and then
+    if (events & POLLOUT || !out_.empty()) flush();
     if (events & ~POLLOUT) read(answers);
     for (auto p = pending_.begin(); !over_ && p != pending_.end(); ++p) {
       if (p->second.deadline > now) continue;

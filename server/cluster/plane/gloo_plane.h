@@ -52,6 +52,7 @@ class Helm final : public Loop::Member {
 
   bool usable(Then&);
   void queue(Order, Then, AreaPtr, Time deadline, const char* what);
+  void unmap();
   void flush();
   void end_locked(Error);
   void start();

@@ -1,8 +1,10 @@
 #include "server/cluster/plane/maps.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <string>
 
@@ -15,14 +17,19 @@ namespace {
 constexpr size_t kKept = 128;  // descriptors: a process may have 1024
 }
 
-Maps::~Maps() {
+void Maps::clear() {
   for (auto& [id, m] : maps_) ::munmap(m.data, m.size);
+  maps_.clear(), ids_.clear();
+  kept_ = 0;
 }
 
 void Maps::add(uint64_t id, Fd memory, Use use) {
   struct stat s;
   const bool there = memory && ::fstat(memory.get(), &s) == 0 && s.st_size > 0;
-  const int seals = there ? ::fcntl(memory.get(), F_GET_SEALS) : -1;
+  // On huge pages it could still be emptied.
+  struct statfs fs;
+  const bool pages = there && ::fstatfs(memory.get(), &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+  const int seals = pages ? ::fcntl(memory.get(), F_GET_SEALS) : -1;
   if (seals < 0 || !(seals & F_SEAL_SHRINK) || maps_.size() >= kMaxAreas || maps_.count(id))
     throw Error(Code::internal, "data plane: no area");
   const auto size = static_cast<size_t>(s.st_size);
@@ -58,6 +65,8 @@ std::optional<Maps::Place> Maps::find(const char* data, size_t bytes) const {
   const Map& m = maps_.at(id);
   const auto offset = static_cast<size_t>(data - begin);
   if (!m.memory || offset > m.size || bytes > m.size - offset) return std::nullopt;
+  if (!m.sealed && ::fcntl(m.memory.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)) return std::nullopt;
+  m.sealed = true;
   return Place{id, offset, m.memory.get()};
 }
 

@@ -14,7 +14,8 @@ class Maps {
  public:
   Maps() = default;
   Maps(const Maps&) = delete;
-  ~Maps();
+  ~Maps() { clear(); }
+  void clear();
   enum class Use { write, read };
   /// Throws Error{internal}: the number is taken, there are too many, or it is not a memfd whose size stays: memory
   /// that could be cut off would end this process at the next access. Error{memory_limit}: it cannot be mapped.
@@ -28,7 +29,8 @@ class Maps {
     uint64_t id, offset;
     int memory;
   };
-  /// Nothing if they are in no map, or in one of those whose descriptor is not kept.
+  /// Nothing if they are in no map, or in one of those whose descriptor is not kept. Nobody can write into that memory
+  /// who has not mapped it already, nor take its pages away from readers.
   std::optional<Place> find(const char* data, size_t bytes) const;
 
  private:
@@ -36,6 +38,7 @@ class Maps {
     char* data;
     size_t size;
     Fd memory;
+    mutable bool sealed = false;
   };
   std::map<uint64_t, Map> maps_;
   std::map<const char*, uint64_t> ids_;  // by address

@@ -28,8 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Bytes32 = std::array<unsigned char, 32>;
-constexpr uint64_t kMagic = 0x31656e616c707267;  // "grplane1"
+constexpr uint64_t kMagic = 0x32656e616c707267;  // "grplane2"
 constexpr size_t kMaxUnproven = 256;             // the oldest gives way
+constexpr int kAccepts = 32;                     // in a row
 constexpr std::chrono::seconds kProofTime{2};
 constexpr std::chrono::milliseconds kRetry{20};
 
@@ -134,11 +135,19 @@ void tune(int fd) {
   if (loopback) ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);  // where there is no reno, slower
 }
 
+/// Others on this machine can see the name of a Unix socket, and knock.
+bool same_user(int fd) {
+  ucred other;
+  socklen_t size = sizeof other;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == ::geteuid();
+}
+
 /// One connection on its way to a proof, on either side.
 struct Knock {
   enum State { connecting, wants_hello, wants_reply, wants_proof, wants_end, proven } state;
   Fd fd;
   int rank = -1, lane = -1;  // the other's; of who connects: as he says
+  bool near;
   Clock::time_point until;
   Bytes32 mine{}, theirs{};
   std::array<unsigned char, 64> in{};
@@ -151,19 +160,21 @@ class Handshake {
       : rank_(rank), size_(size), key_(key), done_(size_t(size * kLanes)) {}
 
   std::vector<Fd> run(int far, int near, const std::vector<std::string>& addresses, Clock::time_point deadline) {
-    std::vector<Peer> peers;
-    for (int r = 0; r < rank_; ++r) peers.push_back(read_peer(addresses[size_t(r)]));
+    for (int r = 0; r < rank_; ++r) peers_.push_back(read_peer(addresses[size_t(r)]));
     std::vector<Clock::time_point> again(done_.size());  // when to connect next
     for (missing_ = (size_ - 1) * kLanes; missing_ > 0;) {
       const auto now = Clock::now();
       if (now >= deadline) throw Error(Code::deadline_exceeded, late());
-      knocks_.remove_if([&](const Knock& k) { return !k.fd || k.until <= now; });
+      for (Knock& k : knocks_) {
+        if (k.fd && k.until <= now) lost(k);
+      }
+      knocks_.remove_if([](const Knock& k) { return !k.fd; });
       auto next = deadline;
       for (int rank = 0; rank < rank_; ++rank) {
         for (int lane = 0; lane < kLanes; ++lane) {
           const size_t at = place(rank, lane);
           if (done_[at] || outgoing(rank, lane)) continue;
-          if (again[at] <= now) start(rank, lane, peers[size_t(rank)], now), again[at] = now + kRetry;
+          if (again[at] <= now) start(rank, lane, now), again[at] = now + kRetry;
           if (!outgoing(rank, lane)) next = std::min(next, again[at]);
         }
       }
@@ -193,17 +204,31 @@ class Handshake {
            (refused_ ? " (" + std::to_string(refused_) + " connections did not know the key)" : "");
   }
 
-  void start(int rank, int lane, Peer& peer, Clock::time_point now) {
-    Address& to = peer.near.size ? peer.near : peer.far;
-    Knock k{Knock::connecting, Fd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), rank,
-            lane, now + kProofTime};
+  void start(int rank, int lane, Clock::time_point now) {
+    Peer& peer = peers_[size_t(rank)];
+    const bool near = peer.near.size > 0;
+    const Address& to = near ? peer.near : peer.far;
+    Knock k{Knock::connecting,
+            Fd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+            rank,
+            lane,
+            near,
+            now + kProofTime};
     if (!k.fd) throw Error(Code::unavailable, "data plane: socket: " + reason());
-    if (::connect(k.fd.get(), to.get(), to.size) && errno != EINPROGRESS) {  // tried again
-      if (&to != &peer.near || errno == EAGAIN) return;
-      to.size = 0;  // it is elsewhere
-      return start(rank, lane, peer, now);
-    }
-    knocks_.push_back(std::move(k));
+    const bool begun = ::connect(k.fd.get(), to.get(), to.size) == 0 || errno == EINPROGRESS;
+    if (begun) {
+      knocks_.push_back(std::move(k));
+    } else if (near) {
+      lost(k);
+      start(rank, lane, now);
+    }  // else it is tried again
+  }
+
+  /// Over TCP next time: who cannot be reached by the Unix socket is elsewhere, or is kept from it.
+  void lost(Knock& k) {
+    const bool own = k.rank >= 0 && k.rank < rank_;
+    if (k.near && own) peers_[size_t(k.rank)].near.size = 0;
+    k.fd = Fd();
   }
 
   void wait(int far, int near, Clock::time_point until) {
@@ -216,17 +241,18 @@ class Handshake {
     if (::poll(polled_.data(), polled_.size(), static_cast<int>(std::clamp<int64_t>(ms, 0, 1000))) <= 0) return;
     size_t i = 0;
     for (Knock& k : knocks_) {
-      if (polled_[i++].revents && !go_on(k)) k.fd = Fd();
+      if (polled_[i++].revents && !go_on(k)) lost(k);
     }
     for (; i < polled_.size(); ++i) {
-      if (polled_[i].revents) accept(polled_[i].fd);
+      if (polled_[i].revents) accept(polled_[i].fd, polled_[i].fd == near);
     }
   }
 
-  void accept(int listener) {
-    for (;;) {
+  void accept(int listener, bool near) {
+    for (int i = 0; i < kAccepts; ++i) {
       Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!fd) return;
+      if (near && !same_user(fd.get())) continue;
       size_t unproven = 0;
       auto oldest = knocks_.end();
       for (auto k = knocks_.begin(); k != knocks_.end(); ++k) {
@@ -234,7 +260,7 @@ class Handshake {
         if (!unproven++) oldest = k;
       }
       if (unproven >= kMaxUnproven) knocks_.erase(oldest), ++refused_;
-      Knock k{Knock::wants_hello, std::move(fd), -1, -1, Clock::now() + kProofTime};
+      Knock k{Knock::wants_hello, std::move(fd), -1, -1, near, Clock::now() + kProofTime};
       k.want = sizeof(Hello);
       knocks_.push_back(std::move(k));
     }
@@ -261,7 +287,7 @@ class Handshake {
     if (k.state == Knock::wants_hello) return welcome(k);
     if (k.state == Knock::wants_reply) return prove(k);
     if (k.state == Knock::wants_proof) {
-      const Bytes32 right = proof("connect", k.rank, rank_, k.lane, k.theirs, k.mine);
+      const Bytes32 right = proof("connect", k, k.rank, rank_, k.theirs, k.mine);
       if (CRYPTO_memcmp(right.data(), k.in.data(), right.size())) return refuse(k);
       const char end = 1;
       if (!say(k, &end, 1)) return false;
@@ -282,7 +308,7 @@ class Handshake {
       return refuse(k);
     }
     k.rank = h.from, k.lane = h.lane, k.theirs = h.nonce, k.mine = nonce();
-    const Reply r{k.mine, proof("accept", k.rank, rank_, k.lane, k.theirs, k.mine)};
+    const Reply r{k.mine, proof("accept", k, k.rank, rank_, k.theirs, k.mine)};
     k.state = Knock::wants_proof, k.want = sizeof(Bytes32);
     return say(k, &r, sizeof r);
   }
@@ -290,11 +316,12 @@ class Handshake {
   bool prove(Knock& k) {
     Reply r;
     std::memcpy(&r, k.in.data(), sizeof r);
-    const Bytes32 right = proof("accept", rank_, k.rank, k.lane, k.mine, r.nonce);
+    const Bytes32 right = proof("accept", k, rank_, k.rank, k.mine, r.nonce);
     if (CRYPTO_memcmp(right.data(), r.proof.data(), right.size())) {
+      if (k.near) return false;
       throw Error(Code::unavailable, "data plane: rank " + std::to_string(k.rank) + " does not know this group's key");
     }
-    const Bytes32 own = proof("connect", rank_, k.rank, k.lane, k.mine, r.nonce);
+    const Bytes32 own = proof("connect", k, rank_, k.rank, k.mine, r.nonce);
     k.state = Knock::wants_end, k.want = 1;
     return say(k, own.data(), own.size());
   }
@@ -320,11 +347,12 @@ class Handshake {
   }
 
   /// `from`: who connects.
-  Bytes32 proof(std::string_view role, int from, int to, int lane, const Bytes32& from_nonce,
+  Bytes32 proof(std::string_view role, const Knock& k, int from, int to, const Bytes32& from_nonce,
                 const Bytes32& to_nonce) const {
     std::string said(role);
     said.push_back('\0');
-    for (const int x : {from, to, lane}) said.append(reinterpret_cast<const char*>(&x), sizeof x);
+    for (const int x : {from, to, k.lane, static_cast<int>(k.near)})
+      said.append(reinterpret_cast<const char*>(&x), sizeof x);
     said.append(reinterpret_cast<const char*>(from_nonce.data()), from_nonce.size());
     said.append(reinterpret_cast<const char*>(to_nonce.data()), to_nonce.size());
     Bytes32 out;
@@ -338,6 +366,7 @@ class Handshake {
   }
 
   int rank_, size_, missing_ = 0;
+  std::vector<Peer> peers_;  // that this rank connects to
   std::string_view key_;
   std::vector<Fd> done_;
   std::list<Knock> knocks_;

@@ -11,7 +11,7 @@ namespace gradwire::server::cluster::plane {
 
 /// The connections between the helpers of a group: for each pair of ranks one for collectives, and one for send and
 /// recv, so that a message which waits to be taken holds up none of the other kind. They are TCP, or Unix sockets
-/// between two that share a network namespace: that is where an abstract name of one can be reached by the other.
+/// between two of one user that share a network namespace: there an abstract name of one can be reached by the other.
 inline constexpr int kLanes = 2;
 
 /// Makes them. Whoever connects has two seconds to prove that he knows the group's key; who does not is dropped, and
@@ -19,8 +19,8 @@ inline constexpr int kLanes = 2;
 ///
 /// The higher rank connects to the lower:
 ///   -> magic, its rank, the other's rank, the lane, its nonce of 32 bytes
-///   <- the other's nonce, HMAC-SHA256(key, "accept" + ranks, lane and nonces)
-///   -> HMAC-SHA256(key, "connect" + ranks, lane and nonces)
+///   <- the other's nonce, HMAC-SHA256(key, "accept" + ranks, lane, kind of socket and nonces)
+///   -> HMAC-SHA256(key, "connect" + ranks, lane, kind of socket and nonces)
 ///   <- one byte: proven. What follows is the transport's.
 class Mesh {
  public:

@@ -100,6 +100,8 @@ Transport::Link& Transport::link(int r, uint64_t slot) {
 void Transport::end(Link& l, std::string why) {
   l.error = "data plane: the connection with rank " + std::to_string(l.rank) + " is lost: " + why;
   l.fd = Fd();
+  l.descriptor = Fd();
+  l.theirs.clear(), l.shown.clear();
 }
 
 void Transport::check(const Buffer& b) const {
@@ -159,6 +161,11 @@ void Transport::write(Link& l) {
     const ssize_t n = ::sendmsg(l.fd.get(), &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n < 0 && errno == ETOOMANYREFS && o.descriptor >= 0) {  // of this user's, on their way: it goes without
+      l.shown.erase(o.header.area);
+      o.header.area = o.header.offset = 0, o.descriptor = -1;
+      continue;
+    }
     if (n < 0) return end(l, errno == EPIPE ? "it was closed" : std::generic_category().message(errno));
     o.sent += static_cast<size_t>(n);
     o.descriptor = -1;
@@ -226,10 +233,11 @@ ssize_t Transport::receive(Link& l, void* to, size_t bytes) {
   Rights rights;
   rights.room(m);
   const ssize_t n = ::recvmsg(l.fd.get(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (n > 0) {
-    if (Fd fd = Rights::take(m)) l.descriptor = std::move(fd);
-  }
-  return n;
+  if (n <= 0) return n;
+  if (Fd fd = Rights::take(m)) l.descriptor = std::move(fd);
+  if (!(m.msg_flags & MSG_CTRUNC)) return n;
+  errno = EMFILE;
+  return -1;
 }
 
 void Transport::read(Link& l) {

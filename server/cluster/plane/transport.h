@@ -25,7 +25,8 @@ namespace gradwire::server::cluster::plane {
 /// A message is its slot, its size, and its bytes, which are read into place once a receive of that slot is posted, and
 /// wait in the socket until then: ranks that run the same collectives post them in the order in which they come.
 /// To a rank on this machine (a Unix socket, mesh.h) large messages out of an area are lent: it maps the area, whose
-/// descriptor comes with the first of them, copies the bytes from there, and says so. Until then they are not sent.
+/// descriptor comes with the first of them, copies the bytes from there, and says so. Until then they are not sent: who
+/// sends one to a rank, and waits for it, must not keep that rank waiting for a message before it.
 /// One thread does everything: whoever waits for a buffer moves the bytes of all of them.
 class Transport : public gloo::transport::Context {
  public:
