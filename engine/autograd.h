@@ -145,6 +145,7 @@ class BackwardTask {
  private:
   void clear();
   std::vector<Node*> reach();
+  void find_reducers(const std::vector<Node*>&);
   void mark_needed(std::vector<Node*>);
   void arrive(Node*, uint32_t output, Tensor grad);
   void visit(Node*);
@@ -158,7 +159,7 @@ class BackwardTask {
   std::vector<Node*> marked_;   // nodes whose flags must be cleared
   std::vector<Tensor> inputs_;  // grad(): whose gradients are wanted; backward(inputs=): which leaves accumulate
   std::vector<Tensor> captured_;
-  std::vector<std::shared_ptr<Reducer>> reducers_;  // of the leaves that have been reached
+  std::vector<std::shared_ptr<Reducer>> reducers_;  // of the leaves that will be reached, in the order of sending
   std::unordered_map<Node*, uint32_t> due_;         // leaves with a reducer, and how many nodes they still wait for
   Results results_;
 };

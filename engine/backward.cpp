@@ -183,15 +183,9 @@ BackwardTask::BackwardTask(Context& cx, OpId id, std::span<const Bound> given) :
       arrive(root->node, root->extra ? root->extra->output : 0, std::move(g));
     }
     std::vector<Node*> nodes;
-    const bool reduces = cx.reducers > 0 && !capture_;
+    const bool reduces = !cx.reducers.empty() && !capture_;
     if (pruned_ || reduces) nodes = reach();
-    // What other ranks wait for goes out as soon as it is known, not when all older nodes have run.
-    for (Node* n : reduces ? std::span(nodes) : std::span<Node*>()) {
-      for (int k = 0; k < n->edge_count; ++k) {
-        Node* to = n->edges()[k].node();
-        if (to && to->is_leaf() && to->owner && to->owner->extra && to->owner->extra->reducer) ++due_[to];
-      }
-    }
+    if (reduces) find_reducers(nodes);
     if (pruned_) mark_needed(std::move(nodes));
   } catch (...) {
     clear();
@@ -213,6 +207,35 @@ void BackwardTask::clear() {
     }
     Node::release(cx_, n);
   }
+}
+
+// The leaves whose gradients other ranks wait for: they go out as soon as they are known, not when all older nodes have
+// run; from the model that was attached last to the first, whatever comes first here, as all ranks have it.
+void BackwardTask::find_reducers(const std::vector<Node*>& nodes) {
+  const auto reducer = [this](Node* n) -> std::shared_ptr<Reducer> {
+    const bool leaf = n && n->is_leaf() && n->owner && n->owner->extra && (!pruned_ || n->flags & Node::kTarget);
+    const std::shared_ptr<Reducer> r = leaf ? n->owner->extra->reducer : nullptr;
+    return r && r->enabled ? r : nullptr;
+  };
+  std::vector<std::shared_ptr<Reducer>> found;
+  for (Node* n : nodes) {
+    if (auto r = reducer(n)) {
+      due_[n];
+      if (std::ranges::find(found, r) == found.end()) found.push_back(std::move(r));
+    }
+  }
+  if (found.empty()) return;
+  if (create_) throw Error(Code::bad_argument, "DistributedDataParallel only works with volatile gradients");
+  for (Node* n : nodes) {
+    for (int k = 0; k < n->edge_count; ++k) {
+      if (const auto leaf = due_.find(n->edges()[k].node()); leaf != due_.end()) ++leaf->second;
+    }
+  }
+  for (auto r = cx_.reducers.rbegin(); r != cx_.reducers.rend(); ++r) {
+    const auto here = std::ranges::find_if(found, [&](const auto& f) { return f.get() == *r; });
+    if (here != found.end()) reducers_.push_back(*here);
+  }
+  for (const auto& r : reducers_) r->begin(due_);
 }
 
 /// All nodes that this pass may come to; they stay while it lasts.
@@ -281,8 +304,6 @@ void BackwardTask::accumulate(TensorImpl* to, const Tensor& grad) {
   ++to->refs;
   const Tensor t(to);
   Extra& e = extra(t);
-  const bool reduces = e.reducer && e.reducer->enabled;
-  if (reduces && create_) throw Error(Code::bad_argument, "DistributedDataParallel only works with volatile gradients");
   Tensor& have = e.grad;
   if (!have) {
     // Nobody else may see this gradient change later.
@@ -299,12 +320,9 @@ void BackwardTask::accumulate(TensorImpl* to, const Tensor& grad) {
     add_into(cx_, have, grad);
     bump_version(have);
   }
-  if (!reduces) return;
-  if (std::ranges::find(reducers_, e.reducer) == reducers_.end()) {
-    reducers_.push_back(e.reducer);
-    e.reducer->begin();
-  }
+  if (!e.reducer || std::ranges::find(reducers_, e.reducer) == reducers_.end()) return;
   e.reducer->arrived(e.reducer_slot);
+  std::ranges::all_of(reducers_, [](const auto& r) { return r->pump(); });  // in their order
 }
 
 // Whether the gradients of all ranks are averaged, where that was asked for.

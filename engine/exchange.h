@@ -26,8 +26,8 @@ class Transfer {
   /// Once done: a number (the group rank that a recv came from, this session's rank in a group that was made), or
   /// throws what went wrong.
   virtual int result() = 0;
-  /// Once done: the session keeps the bytes, on its own account from now on.
-  virtual void keep() {}
+  /// Once done: the session keeps the bytes, on its own account from now on. False: it keeps many already.
+  virtual bool keep() { return true; }
   /// Parts of contiguous, row-major elements: what goes in and, once done, what came out.
   std::span<std::byte> bytes;
 };
@@ -64,8 +64,8 @@ class Exchange {
   virtual void start(const TransferPtr&, std::string_view group, const Terms&) = 0;
   virtual TransferPtr join(std::string_view group, const JoinCall&) = 0;
   virtual TransferPtr split(std::string_view parent, std::string_view group, std::span<const int64_t> ranks) = 0;
-  /// The others' calls fail. Throws as group() does.
-  virtual void leave(std::string_view group) = 0;
+  /// The others' calls fail. Throws as group() does. With a reason, later calls say it.
+  virtual void leave(std::string_view group, std::string_view why = {}) = 0;
 
   static constexpr size_t kRequests = 1024;  // of isend and irecv, that nobody has waited for
   std::map<int64_t, std::unique_ptr<Pending>> requests;

@@ -10,7 +10,8 @@ namespace {
 /// A handle on what somebody else owns too.
 Tensor handle(TensorImpl* t) { return ++t->refs, Tensor(t); }
 
-constexpr size_t kAlign = 64;  // as the pool's memory, which may also be read this far past its end
+constexpr size_t kWorthwhile = size_t{64} << 10;  // bytes: what is smaller is copied
+constexpr size_t kAlign = 64;                     // as the pool's memory, which may also be read this far past its end
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 }  // namespace
 
@@ -28,8 +29,8 @@ struct Reducer::Kept {
     } catch (const Error&) {
       return false;
     }
+    if (!transfer->keep()) return pool.uncharge(transfer->bytes.size()), false;
     charged = transfer->bytes.size();
-    transfer->keep();
     return true;
   }
   Pool& pool;
@@ -38,15 +39,16 @@ struct Reducer::Kept {
 };
 
 Reducer::~Reducer() {
-  if (cx_) --cx_->reducers;
+  if (cx_) std::erase(cx_->reducers, this);
 }
 
 void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string group, int64_t bucket_bytes) {
   const auto r = std::make_shared<Reducer>();
   r->cx_ = &cx, r->group_ = std::move(group);
-  ++cx.reducers;
+  cx.reducers.push_back(r.get());
   r->slots_.resize(params.size());
   int64_t most = std::min(bucket_bytes, kFirstBucket);
+  uint64_t hash = static_cast<uint64_t>(bucket_bytes);
   for (size_t k = params.size(); k-- > 0;) {  // backward reaches the last parameters first
     const Tensor& t = params[k];
     const auto bytes = static_cast<size_t>(t.numel() * size_of(t.dtype()));
@@ -59,10 +61,12 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
     }
     Bucket& b = r->buckets_.back();
     b.bytes = aligned(b.bytes);
+    hash = (hash ^ bytes ^ static_cast<uint64_t>(t.dtype()) << 56) * 0x9e3779b97f4a7c15;
     r->slots_[k] = {t.get(), static_cast<uint32_t>(r->buckets_.size() - 1), b.bytes, bytes};
     b.slots.push_back(static_cast<uint32_t>(k));
     b.bytes += bytes;
   }
+  r->model_ = hash >> 32;
   for (const Tensor& t : params) extra(t);  // all that can fail comes before the first is changed
   for (size_t k = 0; k < params.size(); ++k) {
     Extra& e = *params[k]->extra;
@@ -71,11 +75,14 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
   }
 }
 
-void Reducer::begin() {
-  next_ = 0;
+void Reducer::begin(const std::unordered_map<Node*, uint32_t>& reached) {
+  next_ = 0, begun_ = false;
   drop();
-  for (Slot& s : slots_) s.there = false;
   for (Bucket& b : buckets_) b.missing = b.slots.size();
+  for (Slot& s : slots_) {
+    s.there = !s.param || !reached.contains(s.param->node);
+    buckets_[s.bucket].missing -= s.there;
+  }
 }
 
 void Reducer::drop() noexcept {
@@ -84,10 +91,14 @@ void Reducer::drop() noexcept {
 }
 
 void Reducer::arrived(uint32_t slot) {
+  begun_ = true;
   Slot& s = slots_[slot];
-  if (std::exchange(s.there, true)) return;
-  --buckets_[s.bucket].missing;
+  if (!std::exchange(s.there, true)) --buckets_[s.bucket].missing;
+}
+
+bool Reducer::pump() {
   while (next_ < buckets_.size() && buckets_[next_].missing == 0) start(buckets_[next_++]);
+  return next_ == buckets_.size();
 }
 
 void Reducer::flush() {
@@ -121,14 +132,15 @@ void Reducer::start(Bucket& b) {
   }
   x.start(t, group_,
           {Collective::all_reduce, divides ? ReduceOp::sum : ReduceOp::avg, b.dtype,
-           static_cast<int64_t>(b.bytes) / size_of(b.dtype), -1});
+           static_cast<int64_t>(b.bytes) / size_of(b.dtype), -1,
+           model_ << 16 | (static_cast<uint64_t>(&b - buckets_.data()) & 0xffff)});
   b.transfer = t;
 }
 
 void Reducer::abandon() noexcept {
   try {
-    if (!std::ranges::all_of(buckets_, [](const Bucket& b) { return b.transfer != nullptr; }))
-      cx_->exchange->leave(group_);
+    if (begun_ && !std::ranges::all_of(buckets_, [](const Bucket& b) { return b.transfer != nullptr; }))
+      cx_->exchange->leave(group_, "a backward has failed before all of its gradients were sent");
   } catch (...) {  // it has been left already
   }
   drop();
@@ -145,7 +157,8 @@ bool Reducer::done() const {
 /// keep all of it.
 static bool moves(const Tensor& grad, size_t bucket) {
   const size_t bytes = grad->storage->bytes();
-  return grad->contiguous && grad->storage->refs == 1 && !grad->own_version && bytes >= bucket / 8 &&
+  return grad->contiguous && grad->storage->refs == 1 && !grad->own_version &&
+         bytes >= std::max(bucket / 8, kWorthwhile) &&
          bytes == static_cast<size_t>(grad.numel() * size_of(grad.dtype()));
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/exchange.h"
@@ -10,7 +11,8 @@ namespace gradwire::engine {
 
 /// Averages the gradients of some leaves over the ranks of a group while backward still goes on: these are split into
 /// buckets, from the last parameter to the first, and a bucket travels when all its gradients are there and those
-/// before it have begun; so all ranks send the same in the same order. The averages become .grad at the end, all or
+/// before it have begun, of this model and of those that were attached later; so all ranks send the same in the same
+/// order. The averages become .grad at the end, all or
 /// none: a gradient that nothing else shares moves to the memory in which they came. Owned by the leaves' Extra; on the
 /// Context's thread.
 class Reducer {
@@ -21,10 +23,12 @@ class Reducer {
   static void attach(Context&, std::span<const Tensor> params, std::string group, int64_t bucket_bytes);
 
   bool enabled = true;  // else gradients stay this rank's own
-  /// A backward has come to the first of these leaves.
-  void begin();
+  /// A backward begins that comes to these leaves, by their nodes; the others count as they are.
+  void begin(const std::unordered_map<Node*, uint32_t>& reached);
   /// The gradient of this parameter is there.
   void arrived(uint32_t slot);
+  /// Sends what can be sent. Whether that is all.
+  bool pump();
   /// No more gradients will come: what has none counts as zeros.
   void flush();
   bool done() const;
@@ -60,7 +64,9 @@ class Reducer {
   std::string group_;
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
-  size_t next_ = 0;  // the bucket that travels next
+  size_t next_ = 0;     // the bucket that travels next
+  bool begun_ = false;  // a gradient has come: others may wait for the rest
+  uint64_t model_ = 0;  // a number of its parameters' sizes, which all ranks have
 };
 
 }  // namespace gradwire::engine

@@ -179,7 +179,7 @@ class Context {
   /// calls, and the results that it gives then are none yet.
   Exchange* exchange = nullptr;
   std::unique_ptr<Pending> pending;
-  int64_t reducers = 0;  // that leaves have
+  std::vector<Reducer*> reducers;  // that leaves have, in the order in which they were attached
 
   /// Host and device memory of live tensors and graph nodes.
   int64_t bytes_used() const { return pool.used(); }

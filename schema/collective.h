@@ -30,6 +30,7 @@ struct Terms {
   DType dtype = DType::float32;
   int64_t count = 0;  // elements of one rank's part: of the whole tensor where there are no parts
   int root = -1;  // broadcast, reduce, gather, scatter: the root's group rank. send, recv: the other's; recv: -1: any
+  uint64_t part = 0;  // of gradients that travel in buckets: a number of the model, and in the low 16 bits the bucket's
 };
 
 }  // namespace gradwire

@@ -100,14 +100,21 @@ template <class R> class Answered : public engine::Transfer {
 
 class Groups::Moving final : public Answered<int> {
  public:
-  Moving(cluster::AreaPtr a, size_t n, std::shared_ptr<std::atomic<size_t>> all)
-      : area(std::move(a)), all_(std::move(all)) {
+  Moving(cluster::AreaPtr a, size_t n, std::shared_ptr<Held> held) : area(std::move(a)), held_(std::move(held)) {
     bytes = area->bytes.first(n);
-    all_->fetch_add(n, std::memory_order_relaxed);
+    held_->moving.fetch_add(n, std::memory_order_relaxed);
   }
-  ~Moving() override { keep(); }
-  void keep() override {
-    if (auto all = std::exchange(all_, nullptr)) all->fetch_sub(bytes.size(), std::memory_order_relaxed);
+  ~Moving() override {
+    if (kept_)
+      held_->kept.fetch_sub(1, std::memory_order_relaxed);
+    else
+      held_->moving.fetch_sub(bytes.size(), std::memory_order_relaxed);
+  }
+  bool keep() override {
+    if (kept_ || held_->kept.load(std::memory_order_relaxed) >= kKept) return kept_;
+    held_->kept.fetch_add(1, std::memory_order_relaxed);
+    held_->moving.fetch_sub(bytes.size(), std::memory_order_relaxed);
+    return kept_ = true;
   }
   int result() override {
     if (!*answer_) throw answer_->error();
@@ -116,7 +123,8 @@ class Groups::Moving final : public Answered<int> {
   const cluster::AreaPtr area;
 
  private:
-  std::shared_ptr<std::atomic<size_t>> all_;  // null: no longer under way
+  const std::shared_ptr<Held> held_;
+  bool kept_ = false;  // no longer under way
 };
 
 /// Who waits for a group: when this is gone, nobody does.
@@ -158,7 +166,11 @@ Groups::Entry* Groups::find(std::string_view name) {
 }
 
 Groups::Entry& Groups::at(std::string_view name) {
-  if (Entry* e = find(name)) return *e;
+  if (Entry* e = find(name)) {
+    if (e->left.empty()) return *e;
+    throw Error(Code::unavailable, "the process group '" + std::string(canonical(name)) +
+                                       "' is no more: this rank has left it, as " + e->left);
+  }
   throw Error(Code::no_object,
               canonical(name) == "world"
                   ? "Default process group has not been initialized, please make sure to call init_process_group."
@@ -167,7 +179,8 @@ Groups::Entry& Groups::at(std::string_view name) {
 
 bool Groups::has(std::string_view name) {
   name = canonical(name);
-  return groups_.find(name) != groups_.end() || core_.shared.groups.has(name);
+  const auto found = groups_.find(name);
+  return found != groups_.end() ? found->second.left.empty() : core_.shared.groups.has(name);
 }
 
 Groups::Group Groups::group(std::string_view name) {
@@ -183,7 +196,10 @@ cluster::Group& Groups::member(std::string_view name) {
 
 void Groups::check_new(std::string_view name) {
   if (name.size() > kNameBytes) throw Error(Code::bad_argument, "a group's name has at most 255 bytes");
-  if (groups_.find(name) != groups_.end()) {  // one of its own stands before the server's
+  const auto found = groups_.find(name);
+  if (found != groups_.end() && !found->second.left.empty()) {
+    groups_.erase(found);
+  } else if (found != groups_.end()) {  // one of its own stands before the server's
     throw Error(Code::bad_argument, name == "world" ? "trying to initialize the default process group twice!"
                                                     : "the process group '" + std::string(name) + "' is there already");
   }
@@ -198,10 +214,10 @@ void Groups::add(const std::string& name, Entry e) {
 
 TransferPtr Groups::prepare(std::string_view name, size_t bytes) {
   const auto limit = static_cast<size_t>(core_.options.memory_limit);
-  if (bytes > limit - std::min(limit, moving_->load(std::memory_order_relaxed)))
+  if (bytes > limit - std::min(limit, held_->moving.load(std::memory_order_relaxed)))
     throw Error(Code::memory_limit, "what a session exchanges with other ranks is at most its limit of " +
                                         std::to_string(limit) + " bytes at a time");
-  return std::make_shared<Moving>(member(name).area(bytes), bytes, moving_);
+  return std::make_shared<Moving>(member(name).area(bytes), bytes, held_);
 }
 
 void Groups::start(const TransferPtr& t, std::string_view name, const Terms& terms) {
@@ -257,9 +273,14 @@ TransferPtr Groups::split(std::string_view parent, std::string_view name, std::s
   return making;
 }
 
-void Groups::leave(std::string_view name) {
-  at(name);
-  groups_.erase(groups_.find(canonical(name)));
+void Groups::leave(std::string_view name, std::string_view why) {
+  Entry* e = find(name);
+  if (!e || (!why.empty() && !e->left.empty())) at(name);  // throws
+  if (why.empty()) {
+    groups_.erase(groups_.find(canonical(name)));
+  } else {
+    *e = Entry{nullptr, {}, 0, nullptr, std::string(why)};
+  }
 }
 
 GroupInfo Groups::info(std::string_view name) {

@@ -64,7 +64,7 @@ class Groups final : public engine::Exchange {
   engine::TransferPtr join(std::string_view, const engine::JoinCall&) override;
   engine::TransferPtr join(std::string_view, cluster::JoinOptions);
   engine::TransferPtr split(std::string_view parent, std::string_view name, std::span<const int64_t> ranks) override;
-  void leave(std::string_view) override;
+  void leave(std::string_view, std::string_view why = {}) override;
 
   GroupInfo info(std::string_view);
   /// Nobody waits for it any more: while it is under way the others wait for this rank, so it leaves the group.
@@ -79,7 +79,13 @@ class Groups final : public engine::Exchange {
     std::vector<int> ranks;       // the default group's rank of each; empty: the same
     int size = 0;                 // of the group
     std::shared_ptr<void> claim;  // of a group of the server's
+    std::string left{};           // why this session is there no more; empty: it is
   };
+  struct Held {
+    std::atomic<size_t> moving{0};  // bytes under way
+    std::atomic<size_t> kept{0};    // transfers that tensors stay in
+  };
+  static constexpr size_t kKept = 1024;
   Entry* find(std::string_view);
   Entry& at(std::string_view);
   cluster::Group& member(std::string_view);
@@ -88,7 +94,7 @@ class Groups final : public engine::Exchange {
 
   Core& core_;
   std::map<std::string, Entry, std::less<>> groups_;
-  std::shared_ptr<std::atomic<size_t>> moving_ = std::make_shared<std::atomic<size_t>>(0);  // bytes under way
+  const std::shared_ptr<Held> held_ = std::make_shared<Held>();
 };
 
 /// Joins a group as init_process_group does.

@@ -126,8 +126,10 @@ constexpr OpDef kRows[] = {
         .sig = "ddp(Tensor[] params, *, str group='', int bucket_bytes=26214400) -> ()",
         .doc =
             "From here on backward averages the gradients of these leaves over the ranks of the group, in buckets of "
-            "about bucket_bytes that travel while it goes on. A parameter that a backward does not reach counts with "
-            "the gradient it has, or zeros. Not for create_graph; grad() averages nothing.",
+            "about bucket_bytes that travel while it goes on. Where a backward reaches "
+            "some of them, the others count with the gradients they have, or zeros. Gradients of several such models "
+            "travel in the reverse order of these calls, which all ranks make in one order. Where a backward fails "
+            "when others wait for its gradients, it leaves the group. Not for create_graph; grad() averages nothing.",
         .compute = ddp,
         .no_grad = "it concerns gradients themselves",
         .samples = {"f(2); f(3)"},

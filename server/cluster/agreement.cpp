@@ -1,6 +1,7 @@
 #include "server/cluster/agreement.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <set>
 
@@ -24,6 +25,13 @@ std::string call_name(const Call& c) { return c.split ? "new_group" : name(c.ter
 std::string tensor(const Call& c) {
   return std::string(gradwire::name(c.terms.dtype)) + " of " + std::to_string(c.terms.count) +
          (c.terms.count == 1 ? " element" : " elements");
+}
+std::string bucket(const Call& c) {
+  if (!c.terms.part) return "none";
+  char text[64];
+  std::snprintf(text, sizeof text, "bucket %u of model %llx", static_cast<unsigned>(c.terms.part & 0xffff),
+                static_cast<unsigned long long>(c.terms.part >> 16));
+  return text;
 }
 std::string list(const std::vector<int>& ranks) {
   std::string out = "[";
@@ -101,6 +109,7 @@ std::string difference(const std::vector<const Call*>& calls) {
   if (first.terms.what != Collective::barrier) add("tensors are not equal in size or data type: ", tensor);
   if (is_reducing(first.terms.what))
     add("reduce operations are not equal: ", [](const Call& c) { return std::string(name(c.terms.op)); });
+  add("buckets of gradients are not equal: ", bucket);
   if (is_rooted(first.terms.what))
     add("roots are not equal: ", [](const Call& c) { return "root " + std::to_string(c.terms.root); });
   return out;

@@ -126,10 +126,11 @@ void Coordinator::on_connected(Seat& seat) {
 }
 
 void Coordinator::on_failed(int rank, const Error& e) {
+  Seat& seat = seats_[static_cast<size_t>(rank)];
+  const bool again = std::exchange(seat.failed, true);  // once a rank, whatever else it had under way
   const std::string text = "rank " + std::to_string(rank) + ": " + e.message();
-  if (failures_.size() < kMaxText / 2) failures_ += (failures_.empty() ? "" : "; ") + text;
+  if (!again && failures_.size() < kMaxText / 2) failures_ += (failures_.empty() ? "" : "; ") + text;
   failure_code_ = e.code();
-  seats_[static_cast<size_t>(rank)].failed = true;
   const bool at_once = e.code() != Code::unavailable;
   if (at_once) return break_up(Error(e.code(), failures_));
   if (judged_at_ == Moment::max()) judged_at_ = std::chrono::steady_clock::now() + kJudgement;

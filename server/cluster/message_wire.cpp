@@ -42,7 +42,7 @@ Call get(wire::PeerCall::Reader r) {
   c.terms.what = get_enum<Collective>(r.getWhat(), static_cast<int>(Collective::recv) + 1);
   c.terms.op = get_enum<ReduceOp>(r.getOp(), static_cast<int>(ReduceOp::avg) + 1);
   c.terms.dtype = get_enum<DType>(r.getDtype(), kDTypes);
-  c.terms.count = r.getCount(), c.terms.root = r.getRoot();
+  c.terms.count = r.getCount(), c.terms.root = r.getRoot(), c.terms.part = r.getPart();
   c.patience = std::clamp(Milliseconds(r.getPatience()), Milliseconds(0), kMaxPatience);
   c.split = r.getSplit();
   const auto ranks = r.getRanks();
@@ -113,6 +113,7 @@ struct Writer {
     c.setSequence(m.sequence);
     c.setWhat(static_cast<uint8_t>(m.terms.what)), c.setOp(static_cast<uint8_t>(m.terms.op));
     c.setDtype(static_cast<uint8_t>(m.terms.dtype)), c.setCount(m.terms.count), c.setRoot(m.terms.root);
+    c.setPart(m.terms.part);
     c.setPatience(m.patience.count()), c.setSplit(m.split);
     auto ranks = c.initRanks(static_cast<unsigned>(m.ranks.size()));
     for (unsigned i = 0; i < ranks.size(); ++i) ranks.set(i, m.ranks[i]);

@@ -95,6 +95,18 @@ TEST_CASE("a difference has both values in words", "[cluster][T40]") {
         "float64 of 1 element; reduce operations are not equal: ranks 0, 2 have SUM, rank 1 has MAX");
 }
 
+TEST_CASE("gradients of different models or buckets are not added up, though their sizes are alike", "[cluster][T40]") {
+  Agreement a(2);
+  Terms one = terms(Collective::all_reduce, 4), other = one;
+  one.part = 0xab0002, other.part = 0xcd0000;
+  a.call(0, call(0, one), kNow);
+  CHECK(a.call(1, call(0, other), kNow).verdicts.at(0).second.error->message() ==
+        "all_reduce: buckets of gradients are not equal: rank 0 has bucket 2 of model ab, rank 1 has bucket 0 of model "
+        "cd");
+  a.call(0, call(1, one), kNow);
+  CHECK(!a.call(1, call(1, one), kNow).verdicts.at(0).second.error);
+}
+
 TEST_CASE("what no collective reads may differ", "[cluster][T40]") {
   Agreement a(2);
   a.call(0, call(0, terms(Collective::broadcast, 4, DType::float32, ReduceOp::max, 1)), kNow);

@@ -70,7 +70,7 @@ TEST_CASE("Requests that nobody waits for are bounded", "[H17][T24]") {
     void start(const TransferPtr&, std::string_view, const Terms&) override {}
     TransferPtr join(std::string_view, const JoinCall&) override { return nullptr; }
     TransferPtr split(std::string_view, std::string_view, std::span<const int64_t>) override { return nullptr; }
-    void leave(std::string_view) override {}
+    void leave(std::string_view, std::string_view) override {}
   };
   Engine e;
   Far far;

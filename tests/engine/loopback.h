@@ -20,7 +20,7 @@ class Loopback final : public Exchange {
   TransferPtr split(std::string_view, std::string_view, std::span<const int64_t>) override {
     return std::make_shared<Echo>(0);
   }
-  void leave(std::string_view) override {}
+  void leave(std::string_view, std::string_view) override {}
 
  private:
   struct Echo final : Transfer {

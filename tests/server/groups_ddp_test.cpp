@@ -74,6 +74,53 @@ TEST_CASE("A backward that fails on one rank does not leave the others waiting",
   CHECK(said_of_both[0].starts_with("inplace_modified"));
   CHECK(said_of_both[1] == "unavailable: rank 0 has left the group");
   CHECK(said(r.start(1, R"({"ops":[],"fetch":["b.grad"]})").get()) == "1");  // its own
+  // It is told why it is in no group, until it joins one or asks for none.
+  const std::string barrier = R"({"ops":[{"op":"barrier"}]})", destroy = R"({"ops":[{"op":"destroy_process_group"}]})";
+  const std::string left =
+      "unavailable: the process group 'world' is no more: this rank has left it, as a backward has failed before all "
+      "of its gradients were sent";
+  CHECK(said(r.start(0, barrier).get()) == left);
+  CHECK(said(r.start(0, R"({"ops":[{"op":"is_initialized","out":"i"}],"fetch":["i"]})").get()) == "0");
+  CHECK(r.start(0, destroy).get());
+  CHECK(said(r.start(0, barrier).get()).starts_with("no_object: Default process group has not been initialized"));
+}
+
+TEST_CASE("Two models of one group are averaged each with itself, whichever a rank comes to first", "[H32][H33]") {
+  // The gradients of a come first; rank 1 does not use the second of them, and all have one size.
+  Ranks r(2);
+  const auto leaf = [](const char* name) {
+    return "\"" + std::string(name) + R"(":{"data":[0.5,0.5],"requires_grad":true})";
+  };
+  const auto term = [](const char* from, const char* leaf, int times, const char* to) {
+    return R"({"op":"mul","in":[")" + std::string(leaf) + "\"," + std::to_string(times) + R"(],"out":"t"},)" +
+           R"({"op":"add","in":[")" + from + R"(","t"],"out":")" + to + "\"},";
+  };
+  const auto program = [&](bool all) {
+    return R"({"inputs":{)" + leaf("a1") + "," + leaf("a2") + "," + leaf("b1") + "," + leaf("b2") + R"(},"ops":[
+      {"op":"ddp","in":["a1","a2"],"attrs":{"bucket_bytes":1}},{"op":"ddp","in":["b1","b2"],"attrs":{"bucket_bytes":1}},
+      {"op":"mul","in":["b1",1000],"out":"l"},)" +
+           term("l", "b2", 2000, "l") + term("l", "a1", 10, "l") + (all ? term("l", "a2", 20, "l") : "") +
+           R"({"op":"sum","in":["l"],"out":"l"},{"op":"backward","in":["l"]}],"fetch":["a1.grad"]})";
+  };
+  auto zero = r.start(0, program(true)), one = r.start(1, program(false));
+  CHECK(said(zero.get()) == "10 10");
+  CHECK(said(one.get()) == "10 10");
+  CHECK(said(r.all(R"({"ops":[],"fetch":["a2.grad"]})")) == Said(2, "10 10"));
+  CHECK(said(r.all(R"({"ops":[],"fetch":["b1.grad"]})")) == Said(2, "1000 1000"));
+  CHECK(said(r.all(R"({"ops":[],"fetch":["b2.grad"]})")) == Said(2, "2000 2000"));
+}
+
+TEST_CASE("Gradients may be kept over more steps than there are areas", "[H32][T24]") {
+  Ranks r(2);
+  CHECK(said(r.all(R"({"ops":[{"op":"full","in":[[10000],1.0],"out":"w"},{"op":"requires_grad_","in":["w"]},
+    {"op":"ddp","in":["w"]},{"op":"sum","in":["w"],"out":"s"}],"fetch":["s"]})")) == Said(2, "10000"));
+  for (int i = 0; i < 1100; ++i) {
+    const Said step = said(r.all(R"({"ops":[{"op":"sum","in":["w"],"out":"s"},{"op":"backward","in":["s"]},
+      {"op":"detach","in":["w.grad"],"out":"g)" +
+                                 std::to_string(i) +
+                                 R"("},{"op":"zero_grad","in":["w"],"attrs":{"set_to_none":true}}],"fetch":["s"]})"));
+    REQUIRE(step == Said(2, "10000"));
+  }
 }
 
 TEST_CASE("A backward that waits for other ranks holds no lane, and ends with its session", "[H32][H36]") {

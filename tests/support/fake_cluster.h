@@ -278,7 +278,8 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
   }
 
   static bool same(const Terms& a, const Terms& b) {
-    return a.what == b.what && a.op == b.op && a.dtype == b.dtype && a.count == b.count && a.root == b.root;
+    return a.what == b.what && a.op == b.op && a.dtype == b.dtype && a.count == b.count && a.root == b.root &&
+           a.part == b.part;
   }
 
   void collective(Room& r) {

@@ -161,9 +161,12 @@ void Transport::write(Link& l) {
     const ssize_t n = ::sendmsg(l.fd.get(), &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n < 0 && errno == ETOOMANYREFS && o.descriptor >= 0) {  // of this user's, on their way: it goes without
-      l.shown.erase(o.header.area);
-      o.header.area = o.header.offset = 0, o.descriptor = -1;
+    if (n < 0 && errno == ETOOMANYREFS && o.descriptor >= 0) {  // of this user's, on their way: bytes go without
+      const uint64_t area = o.header.area;
+      l.shown.erase(area);
+      for (Outgoing& next : l.out) {
+        if (next.buffer && next.header.area == area) next.header.area = next.header.offset = 0, next.descriptor = -1;
+      }
       continue;
     }
     if (n < 0) return end(l, errno == EPIPE ? "it was closed" : std::generic_category().message(errno));
