@@ -135,7 +135,8 @@ struct DistributedOptions {
 ///   optimizer.step();
 ///
 /// Construction, forward and backward are points that all ranks come to, in the same order. Parameters that are added
-/// later are not averaged; grad() averages nothing, and backward with create_graph is refused.
+/// later are not averaged; grad() averages nothing, and backward with create_graph is refused. Where a backward fails on
+/// a rank when others wait for its gradients, that rank leaves the group.
 class DistributedData {
  public:
   explicit DistributedData(std::vector<Tensor> parameters, std::vector<Tensor> buffers = {}, DistributedOptions = {},

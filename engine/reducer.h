@@ -12,14 +12,13 @@ namespace gradwire::engine {
 /// Averages the gradients of some leaves over the ranks of a group while backward still goes on: these are split into
 /// buckets, from the last parameter to the first, and a bucket travels when all its gradients are there and those
 /// before it have begun, of this model and of those that were attached later; so all ranks send the same in the same
-/// order. The averages become .grad at the end, all or
-/// none: a gradient that nothing else shares moves to the memory in which they came. Owned by the leaves' Extra; on the
-/// Context's thread.
+/// order. The averages become .grad at the end, all or none: a large gradient that nothing else shares moves to the
+/// memory in which they came. Owned by the leaves' Extra; on the Context's thread.
 class Reducer {
  public:
   static constexpr int64_t kFirstBucket = int64_t{1} << 20;  // bytes: what comes first should travel early
-  /// Attaches itself to `params`, which are leaves that require grad.
   ~Reducer();
+  /// Attaches itself to `params`, which are leaves that require grad.
   static void attach(Context&, std::span<const Tensor> params, std::string group, int64_t bucket_bytes);
 
   bool enabled = true;  // else gradients stay this rank's own
