@@ -321,6 +321,21 @@ TEST_CASE("a data plane that fails is named by its rank, and breaks the group fo
   CHECK(seconds_since(all[0].begun) < 1.5);
 }
 
+TEST_CASE("a data plane that fails is named once, however much was under way", "[cluster][H36]") {
+  Servers servers(2);
+  servers.faults->run.emplace(1, Error(Code::unavailable, "the helper has died"));
+  auto groups = servers.group();
+  std::vector<Running> all;
+  for (int i = 0; i < 20; ++i) {
+    for (auto& g : groups) all.push_back(start(g, terms(Collective::all_reduce)));
+  }
+  for (auto& a : all) {
+    auto done = a.done.get();
+    REQUIRE(!done);
+    CHECK(done.error().message() == "all_reduce: rank 1: the helper has died");
+  }
+}
+
 TEST_CASE("what a data plane cannot do fails, and ends nothing", "[cluster][H26]") {
   Servers servers(2);
   for (int r : {0, 1}) servers.faults->run.emplace(r, Error(Code::not_implemented, "no bitwise operations"));
