@@ -8,25 +8,16 @@
 namespace gradwire::engine {
 namespace {
 
-struct OpName {
-  const char* name;
-  ReduceOp op;
-};
-constexpr OpName kOpNames[] = {{"sum", ReduceOp::sum},   {"product", ReduceOp::product}, {"min", ReduceOp::min},
-                               {"max", ReduceOp::max},   {"band", ReduceOp::band},       {"bor", ReduceOp::bor},
-                               {"bxor", ReduceOp::bxor}, {"avg", ReduceOp::avg}};
-
 ReduceOp reduce_op(std::string_view text, DType dtype) {
+  const auto to_lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; };
   std::string lower(text);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-  for (const OpName& o : kOpNames) {
-    if (lower != o.name) continue;
-    const bool bits = o.op == ReduceOp::band || o.op == ReduceOp::bor || o.op == ReduceOp::bxor;
-    if (bits && is_floating(dtype)) {
-      for (char& c : lower) c = static_cast<char>(c & ~0x20);
-      refuse("Cannot use ReduceOp." + lower + " with non-integral dtype");
-    }
-    return o.op;
+  std::ranges::transform(lower, lower.begin(), to_lower);
+  for (int i = 0; i < kReductions; ++i) {
+    const auto op = static_cast<ReduceOp>(i);
+    if (!std::ranges::equal(lower, std::string_view(name(op)), {}, {}, to_lower)) continue;
+    if (is_bitwise(op) && is_floating(dtype))
+      refuse(std::string("Cannot use ReduceOp.") + name(op) + " with non-integral dtype");
+    return op;
   }
   refuse("op should be a constant from torch.distributed.reduce_op, got '" + lower.substr(0, 40) + "'");
 }

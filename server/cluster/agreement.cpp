@@ -11,15 +11,7 @@ namespace {
 
 constexpr size_t kNamed = 8;  // ranks that a text names
 
-bool is_reducing(Collective c) {
-  return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
-}
-bool is_rooted(Collective c) {
-  return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
-}
-bool is_pairwise(const Call& c) {
-  return !c.split && (c.terms.what == Collective::send || c.terms.what == Collective::recv);
-}
+bool is_pairwise(const Call& c) { return !c.split && gradwire::is_pairwise(c.terms.what); }
 
 std::string call_name(const Call& c) { return c.split ? "new_group" : name(c.terms.what); }
 std::string tensor(const Call& c) {

@@ -12,8 +12,6 @@ constexpr Milliseconds kPlaneGrace{500};   // past a deadline: the data plane's 
 constexpr Milliseconds kFinish{250};       // for what is about to arrive when a rank is gone
 constexpr Milliseconds kBlame{700};        // for the coordinator to say who is gone when the data plane has failed
 
-bool is_pairwise(Collective c) { return c == Collective::send || c == Collective::recv; }
-
 /// The error of the group as that of one call.
 Error of_call(const Error& e, Collective what) {
   const std::string op = name(what);
@@ -22,12 +20,9 @@ Error of_call(const Error& e, Collective what) {
 
 /// Bytes that the area of a collective has at least; nothing if no memory has so many.
 std::optional<size_t> bytes_of(const Terms& t, int rank, int size) {
-  int64_t parts = 1, elements = 0, bytes = 0;
-  if (t.what == Collective::barrier) return 0;
-  if (t.what == Collective::all_gather || t.what == Collective::reduce_scatter ||
-      ((t.what == Collective::gather || t.what == Collective::scatter) && t.root == rank))
-    parts = size;
-  if (t.count < 0 || __builtin_mul_overflow(t.count, parts, &elements) ||
+  int64_t elements = 0, bytes = 0;
+  if (t.what == Collective::barrier) return 0;  // whatever its count is
+  if (t.count < 0 || __builtin_mul_overflow(t.count, parts_of(t, rank, size), &elements) ||
       __builtin_mul_overflow(elements, size_of(t.dtype), &bytes))
     return std::nullopt;
   return static_cast<size_t>(bytes);

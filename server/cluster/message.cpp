@@ -7,17 +7,6 @@
 
 namespace gradwire::server::cluster {
 
-const char* name(Collective c) {
-  static constexpr const char* names[] = {"broadcast", "all_reduce",     "reduce",  "all_gather", "gather",
-                                          "scatter",   "reduce_scatter", "barrier", "send",       "recv"};
-  return names[static_cast<int>(c)];
-}
-
-const char* name(ReduceOp op) {
-  static constexpr const char* names[] = {"SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG"};
-  return names[static_cast<int>(op)];
-}
-
 std::string random_bytes(size_t n) {
   std::string out(n, '\0');
   for (size_t have = 0; have < n;) {

@@ -94,10 +94,6 @@ class Channel {
 };
 using ChannelPtr = std::shared_ptr<Channel>;
 
-/// "all_reduce"; as users call it.
-const char* name(Collective);
-const char* name(ReduceOp);
-
 /// Random bytes from the system. Throws Error{unavailable}.
 std::string random_bytes(size_t);
 uint64_t random_id();  // never 0

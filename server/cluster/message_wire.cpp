@@ -39,8 +39,8 @@ Error get(wire::Error::Reader r) {
 Call get(wire::PeerCall::Reader r) {
   Call c;
   c.sequence = r.getSequence();
-  c.terms.what = get_enum<Collective>(r.getWhat(), static_cast<int>(Collective::recv) + 1);
-  c.terms.op = get_enum<ReduceOp>(r.getOp(), static_cast<int>(ReduceOp::avg) + 1);
+  c.terms.what = get_enum<Collective>(r.getWhat(), kCollectiveKinds);
+  c.terms.op = get_enum<ReduceOp>(r.getOp(), kReductions);
   c.terms.dtype = get_enum<DType>(r.getDtype(), kDTypes);
   c.terms.count = r.getCount(), c.terms.root = r.getRoot(), c.terms.part = r.getPart();
   c.patience = std::clamp(Milliseconds(r.getPatience()), Milliseconds(0), kMaxPatience);

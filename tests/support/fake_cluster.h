@@ -160,7 +160,7 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
       FakeHub& c = *hub_;
       const std::lock_guard lock(c.mutex_);
       ++c.open_;
-      if (w.terms.what == Collective::send || w.terms.what == Collective::recv)
+      if (is_pairwise(w.terms.what))
         room_->messages.push_back({rank_, std::move(w)});
       else
         room_->queues[static_cast<size_t>(rank_)].push_back(std::move(w));

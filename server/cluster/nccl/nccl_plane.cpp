@@ -121,10 +121,6 @@ std::optional<ncclRedOp_t> op_of(ReduceOp op, DType t) {
   return std::nullopt;
 }
 
-bool reduces(Collective c) {
-  return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
-}
-
 /// Everything of one plane; all but post() and stop() on its own thread.
 class Worker {
  public:
@@ -191,7 +187,7 @@ class Worker {
     const size_t bytes = plane::bytes_of(t, rank_, size_);
     if (bytes && (!w.area || w.area->bytes.size() < bytes))
       throw Error(Code::bad_argument, "data plane: the area is too small");
-    if (reduces(t.what) && (!type_of(t.dtype) || !op_of(t.op, t.dtype))) {
+    if (is_reducing(t.what) && (!type_of(t.dtype) || !op_of(t.op, t.dtype))) {
       throw Error(Code::not_implemented, std::string("data plane: NCCL cannot reduce ") + name(t.dtype) + " so");
     }
     if (!bytes && t.what != Collective::barrier) return;
@@ -221,7 +217,7 @@ class Worker {
 
   void move(const Terms& t, std::byte* area, size_t bytes, Time deadline) {
     // NCCL adds halves as halves: they are widened here.
-    const bool wide = reduces(t.what) && plane::in_float32(t.op, t.dtype);
+    const bool wide = is_reducing(t.what) && plane::in_float32(t.op, t.dtype);
     const size_t n = bytes / static_cast<size_t>(size_of(t.dtype));
     std::vector<float> widened(wide ? n : 0);
     if (wide) plane::widen(t.dtype, widened.data(), area, n);

@@ -7,17 +7,7 @@ namespace gradwire::server::cluster::plane {
 
 namespace {
 
-constexpr const char* kNames[] = {"broadcast", "all_reduce",     "reduce",  "all_gather", "gather",
-                                  "scatter",   "reduce_scatter", "barrier", "send",       "recv"};
-constexpr int kCollectives = static_cast<int>(sizeof kNames / sizeof *kNames);
 constexpr int64_t kMaxBytes = int64_t{1} << 46;
-
-bool reduces(Collective c) {
-  return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
-}
-bool rooted(Collective c) {
-  return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
-}
 
 }  // namespace
 
@@ -54,28 +44,27 @@ int take_packet(int socket, void* message, size_t size, Fd* descriptor) {
 std::optional<Error> wrong(const Terms& t, bool pairwise, int rank, int size) {
   const auto bad = [&](const std::string& text) {
     const int c = static_cast<int>(t.what);
-    return Error(Code::bad_argument, text, c < kCollectives ? kNames[c] : "");
+    return Error(Code::bad_argument, text, c < kCollectiveKinds ? gradwire::name(t.what) : "");
   };
-  if (static_cast<int>(t.what) >= kCollectives) return bad("there is no such collective");
+  if (static_cast<int>(t.what) >= kCollectiveKinds) return bad("there is no such collective");
   if (static_cast<int>(t.dtype) >= kDTypes) return bad("there is no such dtype");
-  const std::string name = kNames[static_cast<int>(t.what)];
-  const bool pair = t.what == Collective::send || t.what == Collective::recv;
+  const std::string name = gradwire::name(t.what);
+  const bool pair = is_pairwise(t.what);
   if (pair != pairwise) return bad(name + (pair ? " needs a tag" : " takes no tag"));
   if (t.count < 0) return bad(name + ": the count is " + std::to_string(t.count));
   if (t.count > kMaxBytes / size_of(t.dtype) / size) {
     return bad(name + ": " + std::to_string(t.count) + " elements are more than the data plane can move");
   }
-  if ((pair || rooted(t.what)) && (t.root < 0 || t.root >= size)) {
+  if ((pair || is_rooted(t.what)) && (t.root < 0 || t.root >= size)) {
     return bad(name + ": rank " + std::to_string(t.root) + " is not one of " + std::to_string(size));
   }
   if (pair && t.root == rank) {
     return bad(t.what == Collective::send ? "cannot send tensor to process with same rank"
                                           : "cannot receive tensor from process with same rank");
   }
-  if (!reduces(t.what)) return std::nullopt;
+  if (!is_reducing(t.what)) return std::nullopt;
   if (t.op > ReduceOp::avg) return bad("op should be a constant from torch.distributed.reduce_op");
-  const bool bitwise = t.op == ReduceOp::band || t.op == ReduceOp::bor || t.op == ReduceOp::bxor;
-  if (bitwise && is_floating(t.dtype)) {
+  if (is_bitwise(t.op) && is_floating(t.dtype)) {
     return bad(name + ": BAND, BOR and BXOR take whole numbers or bool, not " + gradwire::name(t.dtype));
   }
   if (t.op == ReduceOp::avg && t.dtype == DType::boolean) return bad(name + ": AVG takes numbers, not bool");
@@ -91,16 +80,13 @@ uint32_t fingerprint(const Terms& t, uint32_t sequence) {
   add(static_cast<int64_t>(t.what));
   add(static_cast<int64_t>(t.dtype));
   add(t.count);
-  if (reduces(t.what)) add(static_cast<int64_t>(t.op));
-  if (rooted(t.what)) add(t.root);
+  if (is_reducing(t.what)) add(static_cast<int64_t>(t.op));
+  if (is_rooted(t.what)) add(t.root);
   return static_cast<uint32_t>(h ^ h >> 32);
 }
 
 size_t bytes_of(const Terms& t, int rank, int size) {
-  const bool parts = t.what == Collective::all_gather || t.what == Collective::reduce_scatter ||
-                     ((t.what == Collective::gather || t.what == Collective::scatter) && t.root == rank);
-  const bool none = t.what == Collective::barrier;
-  return none ? 0 : static_cast<size_t>(t.count * size_of(t.dtype) * (parts ? size : 1));
+  return static_cast<size_t>(t.count * size_of(t.dtype) * parts_of(t, rank, size));
 }
 
 }  // namespace gradwire::server::cluster::plane
