@@ -322,7 +322,9 @@ void BackwardTask::accumulate(TensorImpl* to, const Tensor& grad) {
   }
   if (!e.reducer || std::ranges::find(reducers_, e.reducer) == reducers_.end()) return;
   e.reducer->arrived(e.reducer_slot);
-  std::ranges::all_of(reducers_, [](const auto& r) { return r->pump(); });  // in their order
+  for (const auto& r : reducers_) {
+    if (!r->pump()) break;  // the later ones wait for it
+  }
 }
 
 // Whether the gradients of all ranks are averaged, where that was asked for.
@@ -332,13 +334,13 @@ bool BackwardTask::reduced() {
   }
   waiting_ = !std::ranges::all_of(reducers_, [](const auto& r) { return r->done(); });
   if (waiting_) return false;
-  const auto all = std::exchange(reducers_, {});
-  try {
-    for (const auto& r : all) r->finish();
-  } catch (...) {
-    for (const auto& r : all) r->drop();
-    throw;
-  }
+  struct Drop {
+    const std::vector<std::shared_ptr<Reducer>> all;
+    ~Drop() {
+      for (const auto& r : all) r->drop();
+    }
+  } drop{std::exchange(reducers_, {})};
+  for (const auto& r : drop.all) r->finish();
   return true;
 }
 

@@ -111,6 +111,7 @@ void Reducer::start(Bucket& b) {
   b.kept = std::make_shared<Kept>(cx_->pool, t);
   // As PyTorch: divided, then added up; but halves are divided after they were added in float32.
   const bool divides = b.dtype == DType::float32 || b.dtype == DType::float64;
+  const double factor = 1.0 / x.group(group_).size;
   for (const uint32_t k : b.slots) {
     Slot& s = slots_[k];
     std::byte* to = t->bytes.data() + s.offset;
@@ -125,7 +126,7 @@ void Reducer::start(Bucket& b) {
              : divides   ? cx_->empty_like(grad, b.dtype)
                          : grad;
     if (divides)
-      scale_into(*cx_, s.sent, grad, 1.0 / x.group(group_).size);
+      scale_into(*cx_, s.sent, grad, factor);
     else if (cx_->on_cpu)
       cx_->copy(s.sent, grad);
     if (!cx_->on_cpu) put_bytes(*cx_, std::exchange(s.sent, Tensor()), to);
@@ -163,10 +164,6 @@ static bool moves(const Tensor& grad, size_t bucket) {
 }
 
 void Reducer::finish() {
-  struct Drop {
-    Reducer& r;
-    ~Drop() { r.drop(); }
-  } drop{*this};
   for (Bucket& b : buckets_) b.transfer->result();
   std::vector<Tensor> fresh(slots_.size());
   for (size_t k = 0; k < slots_.size(); ++k) {

@@ -31,7 +31,7 @@ class Reducer {
   /// No more gradients will come: what has none counts as zeros.
   void flush();
   bool done() const;
-  /// Once done: writes the averages, or throws what went wrong and writes nothing.
+  /// Once done: writes the averages, or throws what went wrong and writes nothing. Then drop().
   void finish();
   /// This backward has failed: where others still wait for gradients of it, leaves the group. Lets go of all transfers.
   void abandon() noexcept;

@@ -68,18 +68,20 @@ void Buffer::let_go(Buffer* b) {
   pool->release();
 }
 
-Storage* Storage::make(Context& cx, size_t bytes) {
-  if (bytes > kCombined || !cx.on_cpu) {
-    Buffer* b = Buffer::make(cx, bytes);
-    try {
-      auto* s = new (cx.pool.take(sizeof(Storage))) Storage;
-      s->buffer = b;
-      return s;
-    } catch (...) {
-      b->free_here();
-      throw;
-    }
+/// On a buffer that it owns, also if this throws.
+Storage* Storage::on(Context& cx, Buffer* b) {
+  try {
+    auto* s = new (cx.pool.take(sizeof(Storage))) Storage;
+    s->buffer = b;
+    return s;
+  } catch (...) {
+    b->free_here();
+    throw;
   }
+}
+
+Storage* Storage::make(Context& cx, size_t bytes) {
+  if (bytes > kCombined || !cx.on_cpu) return on(cx, Buffer::make(cx, bytes));
   char* block = static_cast<char*>(cx.pool.take(kHeader + bytes));
   auto* s = new (block) Storage;
   auto* b = new (block + sizeof(Storage)) Buffer;
@@ -89,15 +91,7 @@ Storage* Storage::make(Context& cx, size_t bytes) {
 }
 
 Storage* Storage::borrow(Context& cx, void* data, size_t bytes, std::shared_ptr<void> owner) {
-  Buffer* b = Buffer::borrow(cx, data, bytes, std::move(owner));
-  try {
-    auto* s = new (cx.pool.take(sizeof(Storage))) Storage;
-    s->buffer = b;
-    return s;
-  } catch (...) {
-    b->free_here();
-    throw;
-  }
+  return on(cx, Buffer::borrow(cx, data, bytes, std::move(owner)));
 }
 
 Storage* Storage::around(Context& cx, Buffer* b) {

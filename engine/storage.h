@@ -68,6 +68,7 @@ struct Storage {
   }
 
  private:
+  static Storage* on(Context&, Buffer*);
   void unshare(Context& cx);
 };
 static_assert(sizeof(Storage) + sizeof(Buffer) == 64);

@@ -54,7 +54,7 @@ class ClusterUse {
 /// is woken when something is done. Groups of the server stand behind the session's own.
 class Groups final : public engine::Exchange {
  public:
-  static constexpr size_t kGroups = 64;
+  static constexpr size_t kGroups = 64, kKept = 1024;  // transfers that tensors stay in
   explicit Groups(Core&);
 
   bool has(std::string_view) override;
@@ -85,7 +85,6 @@ class Groups final : public engine::Exchange {
     std::atomic<size_t> moving{0};  // bytes under way
     std::atomic<size_t> kept{0};    // transfers that tensors stay in
   };
-  static constexpr size_t kKept = 1024;
   Entry* find(std::string_view);
   Entry& at(std::string_view);
   cluster::Group& member(std::string_view);

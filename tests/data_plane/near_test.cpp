@@ -111,6 +111,20 @@ TEST_CASE("Areas that are given up leave those who borrowed them too", "[data_pl
   }
 }
 
+TEST_CASE("An area that is given up leaves an idle neighbour within a second or two", "[data_plane]") {
+  DataPlaneOptions o;
+  o.memory = 4 << 20;
+  Ranks g(2, o);
+  const Bytes in(size_t{3} << 20);
+  g.run({Collective::all_reduce, ReduceOp::sum, DType::int32, int64_t{3} << 18, -1}, {in, in});
+  REQUIRE(mapped(g.ranks[1].helper).lent == 1);
+  g.ranks[0].plane->area(size_t{2} << 20);  // for which the other gives way
+  const auto until = Clock::now() + 5s;
+  while (mapped(g.ranks[1].helper).lent && Clock::now() < until) std::this_thread::sleep_for(20ms);
+  CHECK(mapped(g.ranks[1].helper).lent == 0);
+  CHECK(mapped(g.ranks[0].helper).own == 0);
+}
+
 // ---- somebody who knows the key, and says what is not so
 
 struct Header {
@@ -135,18 +149,27 @@ bool say(const Fd& to, Header h, const Fd& with = Fd()) {
   return ::sendmsg(to.get(), &m, MSG_NOSIGNAL) == sizeof h;
 }
 
+/// Rank 0, and in the place of its helper's neighbour this test: who knows the key has its links.
+struct Pair {
+  explicit Pair(Way way) : ranks(2, {}, false, 5000ms, way) {
+    Answer<void> connected;
+    ranks.ranks[0].plane->connect(ranks.addresses(), kKey, connected.done());
+    plane::Mesh mesh(1, 2);
+    mesh.listen("127.0.0.1", 0, 0);
+    links = mesh.connect(ranks.addresses(), kKey, Clock::now() + 5s);
+    REQUIRE(connected.get());
+  }
+  const Fd& link() const { return links[0]; }  // of collectives
+  Ranks ranks;
+  std::vector<Fd> links;
+};
+
 /// What rank 0 says of its all_reduce with a rank 1 that is `talk`.
 std::string ended_by(Way way, const std::function<void(const Fd&)>& talk) {
-  Ranks g(2, {}, false, 5000ms, way);
-  Answer<void> connected;
-  g.ranks[0].plane->connect(g.addresses(), kKey, connected.done());
-  plane::Mesh mesh(1, 2);
-  mesh.listen("127.0.0.1", 0, 0);
-  const auto links = mesh.connect(g.addresses(), kKey, Clock::now() + 5s);
-  REQUIRE(connected.get());
-  auto answer = g.start(0, {Collective::all_reduce, ReduceOp::sum, DType::int32, 100'000, -1},
-                        g.area(0, numbers(100'000, 0)), 5000ms);
-  talk(links[0]);
+  Pair p(way);
+  auto answer = p.ranks.start(0, {Collective::all_reduce, ReduceOp::sum, DType::int32, 100'000, -1},
+                              p.ranks.area(0, numbers(100'000, 0)), 5000ms);
+  talk(p.link());
   auto result = answer.get();
   REQUIRE_FALSE(result);
   return result.error().message();
@@ -237,27 +260,16 @@ TEST_CASE("What was lent stays what it was when the lender ends, or is an error"
 }
 
 TEST_CASE("Who borrows memory can read it, and do nothing else to it", "[data_plane][T39]") {
-  Ranks g(2, {}, false, 5000ms);
-  Answer<void> connected;
-  g.ranks[0].plane->connect(g.addresses(), kKey, connected.done());
-  plane::Mesh mesh(1, 2);
-  mesh.listen("127.0.0.1", 0, 0);
-  const auto links = mesh.connect(g.addresses(), kKey, Clock::now() + 5s);
-  REQUIRE(connected.get());
+  Pair pair(Way::near);
   const Bytes in = numbers(100'000, 0);
-  const AreaPtr area = g.area(0, in);
-  auto answer = g.start(0, {Collective::broadcast, {}, DType::int32, 100'000, 0}, area, 1000ms);
+  auto answer =
+      pair.ranks.start(0, {Collective::broadcast, {}, DType::int32, 100'000, 0}, pair.ranks.area(0, in), 1000ms);
   Header h;
-  iovec data{&h, sizeof h};
-  msghdr m{};
-  m.msg_iov = &data;
-  m.msg_iovlen = 1;
-  plane::Rights rights;
-  rights.room(m);
-  pollfd p{links[0].get(), POLLIN, 0};
+  Fd lent;
+  int flags = 0;
+  pollfd p{pair.link().get(), POLLIN, 0};
   REQUIRE(::poll(&p, 1, 5000) == 1);
-  REQUIRE(::recvmsg(links[0].get(), &m, MSG_CMSG_CLOEXEC) == sizeof h);
-  const Fd lent = plane::Rights::take(m);
+  REQUIRE(plane::Rights::receive(pair.link().get(), &h, sizeof h, lent, flags) == sizeof h);
   REQUIRE(lent);
   CHECK(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, lent.get(), 0) == MAP_FAILED);
   CHECK(::pwrite(lent.get(), "x", 1, 0) == -1);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -103,6 +104,8 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
     const std::lock_guard lock(mutex_);
     return environments_;
   }
+  /// Areas that somebody holds.
+  static int areas() { return HeapArea::living; }
   /// The works that were answered, as rank 0 started them.
   std::vector<Terms> seen() {
     const std::lock_guard lock(mutex_);
@@ -115,8 +118,10 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
     if (!changed_.wait_for(lock, std::chrono::seconds(20), there)) throw std::runtime_error("it does not come");
   }
   struct HeapArea final : Area {
-    explicit HeapArea(size_t n) : room(n) { bytes = room; }
+    explicit HeapArea(size_t n) : room(n) { bytes = room, ++living; }
+    ~HeapArea() override { --living; }
     std::vector<std::byte> room;
+    static inline std::atomic<int> living = 0;
   };
   struct Started {
     int rank;

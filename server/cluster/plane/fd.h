@@ -40,6 +40,23 @@ class Rights {
     c->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(c), &descriptor, sizeof(int));
   }
+  /// recvmsg() without waiting: a descriptor that comes goes into `came`. `flags`: the message's.
+  static ssize_t receive(int socket, void* to, size_t bytes, Fd& came, int& flags) {
+    iovec data{to, bytes};
+    msghdr m{};
+    m.msg_iov = &data;
+    m.msg_iovlen = 1;
+    Rights rights;
+    rights.room(m);
+    const ssize_t n = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    flags = m.msg_flags;
+    if (n > 0) {
+      if (Fd fd = take(m)) came = std::move(fd);
+    }
+    return n;
+  }
+
+ private:
   /// For one that may come with `m`.
   void room(msghdr& m) {
     m.msg_control = control_.bytes;
@@ -59,7 +76,6 @@ class Rights {
     return last;
   }
 
- private:
   union {  // aligned as the kernel wants it
     char bytes[CMSG_SPACE(sizeof(int))];
     cmsghdr align;

@@ -26,19 +26,14 @@ Sent send_packet(int socket, const void* message, size_t size, int descriptor) {
 }
 
 int take_packet(int socket, void* message, size_t size, Fd* descriptor) {
-  iovec data{message, size};
-  msghdr m{};
-  m.msg_iov = &data;
-  m.msg_iovlen = 1;
-  Rights rights;
-  rights.room(m);
-  for (;;) {
-    const ssize_t n = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
-    if (Fd came = Rights::take(m); came && descriptor) *descriptor = std::move(came);
-    return static_cast<size_t>(n) == size && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ? 1 : -1;
-  }
+  Fd came;
+  int flags = 0;
+  ssize_t n;
+  do n = Rights::receive(socket, message, size, came, flags);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+  if (came && descriptor) *descriptor = std::move(came);
+  return static_cast<size_t>(n) == size && !(flags & (MSG_TRUNC | MSG_CTRUNC)) ? 1 : -1;
 }
 
 std::optional<Error> wrong(const Terms& t, bool pairwise, int rank, int size) {

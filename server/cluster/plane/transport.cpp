@@ -229,16 +229,9 @@ void Transport::heard(Link& l) {
 
 ssize_t Transport::receive(Link& l, void* to, size_t bytes) {
   if (!l.near) return ::recv(l.fd.get(), to, bytes, MSG_DONTWAIT);
-  iovec data{to, bytes};
-  msghdr m{};
-  m.msg_iov = &data;
-  m.msg_iovlen = 1;
-  Rights rights;
-  rights.room(m);
-  const ssize_t n = ::recvmsg(l.fd.get(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (n <= 0) return n;
-  if (Fd fd = Rights::take(m)) l.descriptor = std::move(fd);
-  if (!(m.msg_flags & MSG_CTRUNC)) return n;
+  int flags = 0;
+  const ssize_t n = Rights::receive(l.fd.get(), to, bytes, l.descriptor, flags);
+  if (n <= 0 || !(flags & MSG_CTRUNC)) return n;
   errno = EMFILE;
   return -1;
 }
