@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "server/cluster/plane/fd.h"
+#include "server/cluster/plane/mesh.h"
 #include "tests/data_plane/ranks.h"
 
 namespace gradwire::server::cluster::test {
@@ -66,7 +67,7 @@ std::string heard(const Fd& fd) {
 }
 
 std::string hello(int32_t from, int32_t to, int32_t lane) {
-  std::string h = "grplane2";
+  std::string h(plane::kMagic.begin(), plane::kMagic.end());
   for (const int32_t x : {from, to, lane, 0}) h.append(reinterpret_cast<const char*>(&x), 4);
   return h + std::string(32, 'n');
 }
@@ -88,7 +89,7 @@ TEST_CASE("Strangers who come first get no place, no tensor byte, and stop nobod
                                                hello(1, 0, 7),
                                                hello(1, 5, 0),
                                                "",
-                                               "grplane2",
+                                               hello(1, 0, 0).substr(0, 8),
                                                std::string(112, '\0'),
                                                std::string(112, '\xff'),
                                                std::string(1 << 16, 'x'),

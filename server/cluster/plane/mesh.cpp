@@ -28,14 +28,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Bytes32 = std::array<unsigned char, 32>;
-constexpr uint64_t kMagic = 0x32656e616c707267;  // "grplane2"
-constexpr size_t kMaxUnproven = 256;             // the oldest gives way
-constexpr int kAccepts = 32;                     // in a row
+constexpr size_t kMaxUnproven = 256;  // the oldest gives way
+constexpr int kAccepts = 32;          // in a row
 constexpr std::chrono::seconds kProofTime{2};
 constexpr std::chrono::milliseconds kRetry{20};
 
 struct Hello {
-  uint64_t magic;
+  std::array<char, 8> magic;
   int32_t from, to, lane, zero;
   Bytes32 nonce;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@ namespace gradwire::server::cluster::plane {
 /// recv, so that a message which waits to be taken holds up none of the other kind. They are TCP, or Unix sockets
 /// between two of one user that share a network namespace: there an abstract name of one can be reached by the other.
 inline constexpr int kLanes = 2;
+/// What a greeting begins with: the version of all that follows.
+inline constexpr std::array<char, 8> kMagic{'g', 'r', 'p', 'l', 'a', 'n', 'e', '2'};
 
 /// Makes them. Whoever connects has two seconds to prove that he knows the group's key; who does not is dropped, and
 /// harms nothing but the few microseconds he costs.
