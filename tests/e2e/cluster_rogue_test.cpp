@@ -124,22 +124,25 @@ struct Storm {
   }
   void rage(const World& w, std::stop_token stop) {
     const std::vector<std::string> all = payloads();
-    std::deque<std::pair<std::unique_ptr<Knock>, bool>> held;
+    std::deque<std::unique_ptr<Knock>> held[2];  // apart: helpers answer late, servers not at all
     const auto knock = [&](int port, bool data, size_t kind) {
       auto k = std::make_unique<Knock>(port, all[kind % all.size()]);
       if (!k->connected) return;
       ++(data ? at_data : at_peers);
-      held.emplace_back(std::move(k), data);
-      if (held.size() <= 200) return;
-      hear(*held.front().first, held.front().second);
-      held.pop_front();
+      auto& own = held[data];
+      own.push_back(std::move(k));
+      if (own.size() <= 200) return;
+      hear(*own.front(), data);
+      own.pop_front();
     };
     for (size_t i = 0; !stop.stop_requested(); ++i) {
       const Server& s = *w.servers[i % w.servers.size()];
       bool found = false;
+      const std::vector<int> servers = listening(s.pid());  // a helper that was just forked has them too
       for (const pid_t p : s.family()) {
         if (p == s.pid()) continue;
         for (const int port : listening(p)) {
+          if (std::ranges::find(servers, port) != servers.end()) continue;
           found = true;
           for (size_t kind = 0; kind < 20; ++kind) knock(port, true, kind);
         }
@@ -147,7 +150,9 @@ struct Storm {
       const std::string& peer = s.peer();
       for (size_t n = 0; !found && n < 5; ++n) knock(std::stoi(peer.substr(peer.rfind(':') + 1)), false, i / 3 * 5 + n);
     }
-    for (const auto& [k, data] : held) hear(*k, data);
+    for (const bool data : {false, true}) {
+      for (const auto& k : held[data]) hear(*k, data);
+    }
   }
 };
 
@@ -159,7 +164,7 @@ void hold_up(const Server& server, std::stop_token stop) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (const pid_t p : server.family()) {
       if (!seen.insert(p).second || ::kill(p, SIGSTOP)) continue;
-      std::this_thread::sleep_for(std::chrono::milliseconds(40));
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
       ::kill(p, SIGCONT);
     }
   }
