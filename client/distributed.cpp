@@ -2,9 +2,12 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <numeric>
 
 #include "client/datasets/sampler.h"
 #include "client/errors.h"
+#include "client/nn/traits.h"
 
 namespace gradwire::distributed {
 namespace {
@@ -27,9 +30,30 @@ std::string environment() {
   return all;
 }
 
-void copy_into(const std::vector<Tensor>& to, const std::vector<Tensor>& from, const Here& at) {
+int64_t numel(const TensorInfo& i) {
+  return std::accumulate(i.shape.begin(), i.shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+/// What the ranks' tensors are to be copied to, before any of them is asked: one round trip.
+std::vector<TensorInfo> places(const char* op, const char* name, const std::vector<Tensor>& list, const Tensor& like,
+                               const Here& at) {
+  if (list.empty()) return {};
+  std::vector<Tensor> all = list;
+  all.push_back(like);
+  std::vector<TensorInfo> infos = nn::TensorTraits<Tensor>::infos(all);
+  const TensorInfo own = std::move(infos.back());
+  infos.pop_back();
+  for (const TensorInfo& i : infos) {
+    if (i.dtype != own.dtype || numel(i) != numel(own))
+      refuse(op, std::string(name) + ": tensors are not equal in size or data type", at);
+  }
+  return infos;
+}
+
+void copy_into(const std::vector<Tensor>& to, const std::vector<TensorInfo>& places, const std::vector<Tensor>& from,
+               const Here& at) {
   const no_grad off;
-  for (size_t i = 0; i < to.size(); ++i) gradwire::copy_(to[i], from[i], at);
+  for (size_t i = 0; i < to.size(); ++i) gradwire::copy_(to[i], gradwire::reshape(from[i], places[i].shape, at), at);
 }
 
 /// What a DistributedSampler asks: the default session's place in its default group.
@@ -92,7 +116,8 @@ void all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor, co
   if (get_rank(tensor.maker(), g, at) < 0) return;
   if (tensor_list.size() != size)
     refuse("all_gather", "allGather: number of output tensors and group size does not match", at);
-  copy_into(tensor_list, all_gather(tensor, g, at), at);
+  const auto to = places("all_gather", "allGather", tensor_list, tensor, at);
+  copy_into(tensor_list, to, all_gather(tensor, g, at), at);
 }
 std::vector<Tensor> gather(const Tensor& tensor, int64_t dst, const ProcessGroup& g, Here at) {
   return gradwire::gather(tensor, dst, g.name, at);
@@ -105,7 +130,8 @@ void gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int64_
     refuse("gather", "non-empty gather_list can be given only to gather destination", at);
   if (here && gather_list.size() != static_cast<size_t>(get_world_size(tensor.maker(), g, at)))
     refuse("gather", "gather: number of output tensors and group size does not match", at);
-  copy_into(gather_list, gather(tensor, dst, g, at), at);
+  const auto to = places("gather", "gather", gather_list, tensor, at);
+  copy_into(gather_list, to, gather(tensor, dst, g, at), at);
 }
 void scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int64_t src, const ProcessGroup& g,
              Here at) {

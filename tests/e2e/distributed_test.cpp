@@ -178,6 +178,17 @@ TEST_CASE("A program's mistakes with groups are PyTorch's errors, on its own lin
     is(error([&] { dist::send(x, rank); }), "cannot send tensor to process with same rank");
     is(error([&] { dist::recv(x, rank); }), "cannot receive tensor from process with same rank");
     is(error([&] { dist::all_gather({x}, x); }), "allGather: number of output tensors and group size does not match");
+    const auto unequal = "allGather: tensors are not equal in size or data type";
+    is(error([&] { dist::all_gather({x, gradwire::zeros(s, {3})}, x); }), unequal);
+    is(error([&] { dist::all_gather({x, gradwire::zeros(s, {2}, {.dtype = gradwire::int64})}, x); }), unequal);
+    is(error([&] {
+         dist::all_gather({gradwire::zeros(s, {2}), gradwire::zeros(s, {2})}, gradwire::ones(s, {1}));
+       }),
+       unequal);
+    is(error([&] {
+         dist::gather(x, {x, gradwire::zeros(s, {1})}, rank);
+       }),
+       "gather: tensors are not equal in size or data type");
     is(error([&] { dist::gather(x, {}, rank); }), "gather_list is a required argument in gather destination");
     is(error([&] { dist::gather(x, {x}, 1 - rank); }), "non-empty gather_list can be given only to gather destination");
     is(error([&] { dist::scatter(x, {}, rank); }), "scatter_list is a required argument in scatter source");
