@@ -1,5 +1,6 @@
 // Gradients that are averaged over ranks, seen from the engine: when they leave, and where they come back to.
 #include <catch2/catch_test_macros.hpp>
+#include <climits>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -13,22 +14,24 @@ using namespace gradwire::engine;
 
 namespace {
 
-/// Two ranks with one gradient: the sum is twice what this one sends. Nothing arrives before it is asked for.
+/// Two ranks with one gradient: the sum is twice what this one sends, unless a test wants another. Nothing arrives
+/// before it is asked for.
 class Twins final : public Exchange {
  public:
   struct Sum final : Transfer {
-    explicit Sum(Twins& t, size_t n) : twins(t), room(n) { bytes = room, ++twins.living; }
+    explicit Sum(Twins& t, size_t n) : twins(t), number(t.prepared++), room(n) { bytes = room, ++twins.living; }
     ~Sum() override { --twins.living; }
     bool done() const override { return true; }
     int result() override {
-      if (twins.fails) throw Error(Code::unavailable, "rank 1 is gone");
+      if (number >= twins.fails_from) throw Error(Code::unavailable, "rank 1 is gone");
       if (!std::exchange(summed, true)) {
         auto* x = reinterpret_cast<double*>(room.data());
-        for (size_t i = 0; i < room.size() / 8; ++i) x[i] *= 2;
+        for (size_t i = 0; i < room.size() / 8; ++i) x[i] *= twins.sum;
       }
       return -1;
     }
     Twins& twins;
+    const int number;
     std::vector<std::byte> room;
     bool summed = false;
   };
@@ -48,7 +51,9 @@ class Twins final : public Exchange {
   std::vector<ReduceOp> ops;
   std::vector<uint64_t> parts;
   int living = 0;
-  bool fails = false;
+  int prepared = 0;
+  int fails_from = INT_MAX;  // the first transfer, of all that were prepared, that fails
+  double sum = 2;            // in terms of what this rank sends
 };
 
 struct Rank : Engine {
@@ -165,18 +170,28 @@ TEST_CASE("A view of a gradient sees its average", "[H32][A35]") {
 }
 
 TEST_CASE("Gradients stay as they were computed where the average fails", "[H36]") {
-  Rank e;
-  const Tensor w = e.leaf({2}, {1, 2}), v = e.leaf({2}, {3, 4});
-  gradwire::ddp({w, v}, {}, 16);
-  e.twins.fails = true;
-  CHECK_THROWS_AS(gradwire::sum(w * v).backward(), Error);
-  CHECK(values(grad_of(w)) == Values{3, 4});
-  CHECK(values(grad_of(v)) == Values{1, 2});
-  CHECK(e.twins.living == 0);  // nothing is left of it
-  e.twins.fails = false;
-  gradwire::zero_grad({w, v});
-  gradwire::sum(w * v).backward();
-  CHECK(values(grad_of(v)) == Values{1, 2});
+  // Of two buckets the first or only the second fails; small averages are copied, large ones stay where they came.
+  for (const int works : {0, 1}) {
+    for (const int64_t n : {2, 10'000}) {
+      CAPTURE(works, n);
+      const auto all = [&](double x) { return Values(static_cast<size_t>(n), x); };
+      Rank e;
+      const Tensor w = e.leaf({n}, all(2)), v = e.leaf({n}, all(3));
+      gradwire::ddp({w, v}, {}, 16);
+      e.twins.sum = 10;  // a mean of five times what is this rank's own
+      e.twins.fails_from = works;
+      CHECK_THROWS_AS(gradwire::sum(w * v).backward(), Error);
+      CHECK(e.twins.prepared == 2);
+      CHECK(values(grad_of(w)) == all(3));
+      CHECK(values(grad_of(v)) == all(2));
+      CHECK(e.twins.living == 0);  // nothing is left of it
+      e.twins.fails_from = INT_MAX;
+      gradwire::zero_grad({w, v});
+      gradwire::sum(w * v).backward();
+      CHECK(values(grad_of(w)) == all(15));
+      CHECK(values(grad_of(v)) == all(10));
+    }
+  }
 }
 
 TEST_CASE("Small parameters travel with a large one, as PyTorch has it", "[H32]") {
