@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -118,7 +119,7 @@ TEST_CASE("A stopped helper ends at the deadline, and what else is pending with 
 }
 
 TEST_CASE("A rank that never comes is named when the time is over", "[data_plane]") {
-  Ranks g(3, {}, false, 300ms);
+  Ranks g(3, {}, false, 3000ms);  // for the start of a helper too
   Answer<void> first, second;
   const auto begin = Clock::now();
   g.ranks[0].plane->connect(g.addresses(), kKey, first.done());
@@ -128,11 +129,12 @@ TEST_CASE("A rank that never comes is named when the time is over", "[data_plane
     CHECK(e.code() == Code::deadline_exceeded);
     CHECK(e.message() == "data plane: no connection with rank 2 in time");
   }
-  CHECK(Clock::now() - begin < 1300ms);
+  CHECK(Clock::now() - begin >= 3000ms);
+  CHECK(Clock::now() - begin < 8000ms);
 }
 
 TEST_CASE("A rank with another key is refused by both ends", "[T39]") {
-  Ranks g(2, {}, false, 500ms);
+  Ranks g(2, {}, false, 3000ms);  // for the start of a helper too
   Answer<void> first, second;
   g.ranks[0].plane->connect(g.addresses(), kKey, first.done());
   g.ranks[1].plane->connect(g.addresses(), std::string(32, 'x'), second.done());
@@ -290,7 +292,7 @@ TEST_CASE("A killed server takes its helper with it", "[T41]") {
   CHECK(::read(said.get(), address, sizeof address) == 0);
 }
 
-TEST_CASE("Ranks that disagree after all get errors, and no wrong numbers", "[T40]") {
+TEST_CASE("Ranks that disagree get errors by the next call, and what they only sent stays as it was", "[T40]") {
   const Terms terms[] = {{Collective::all_reduce, ReduceOp::sum, DType::float32, 1000, -1},
                          {Collective::all_reduce, ReduceOp::sum, DType::float32, 2000, -1},
                          {Collective::all_reduce, ReduceOp::sum, DType::float64, 1000, -1},
@@ -303,12 +305,19 @@ TEST_CASE("Ranks that disagree after all get errors, and no wrong numbers", "[T4
     const size_t j = (i + 1) % std::size(terms);
     CAPTURE(i, j);
     Ranks g(2);
-    auto first = g.start(0, terms[i], g.area(0, Bytes(16000)), 200ms);
-    auto second = g.start(1, terms[j], g.area(1, Bytes(16000)), 200ms);
+    const Bytes in[] = {Bytes(16000, std::byte{0x3e}), Bytes(16000, std::byte{0x41})};
+    const AreaPtr areas[] = {g.area(0, in[0]), g.area(1, in[1])};
+    Answer<int> calls[] = {g.start(0, terms[i], areas[0], 200ms), g.start(1, terms[j], areas[1], 200ms)};
     // Who only sends is done with it, and finds out by what comes next.
     auto next = g.start(0, terms[0], g.area(0, Bytes(16000)), 200ms);
     auto last = g.start(1, terms[0], g.area(1, Bytes(16000)), 200ms);
-    first.get(), second.get();
+    for (int r = 0; r < 2; ++r) {
+      const auto at = static_cast<size_t>(r);
+      if (!calls[at].get()) continue;
+      const Terms& t = terms[r ? j : i];
+      CHECK((t.what == Collective::broadcast ? t.root == r : t.what == Collective::reduce && t.root != r));
+      CHECK(std::equal(in[at].begin(), in[at].end(), areas[at]->bytes.begin()));
+    }
     CHECK_FALSE(next.get());
     CHECK_FALSE(last.get());
   }

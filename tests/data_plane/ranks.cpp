@@ -1,12 +1,19 @@
 #include "tests/data_plane/ranks.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
-#include <unistd.h>
+
+#include "server/cluster/plane/mesh.h"
 
 namespace gradwire::server::cluster::test {
 
@@ -33,6 +40,29 @@ bool only_children(const std::set<pid_t>& wanted, milliseconds limit) {
     if (std::includes(wanted.begin(), wanted.end(), now.begin(), now.end())) return true;
   }
   return false;
+}
+
+std::string hello(int32_t from, int32_t to, int32_t lane) {
+  std::string h(plane::kMagic.begin(), plane::kMagic.end());
+  for (const int32_t x : {from, to, lane, 0}) h.append(reinterpret_cast<const char*>(&x), 4);
+  return h + std::string(32, 'n');
+}
+
+sockaddr_un abstract(const std::string& name, socklen_t& size) {
+  sockaddr_un u{};
+  u.sun_family = AF_UNIX;
+  const std::string path = std::string(1, '\0') + "gradwire-plane-" + name;
+  path.copy(u.sun_path, path.size());
+  size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  return u;
+}
+
+bool hears_end(int fd, milliseconds limit) {
+  pollfd p{fd, POLLIN, 0};
+  if (::poll(&p, 1, static_cast<int>(limit.count())) != 1) return false;
+  char byte;
+  const ssize_t n = ::recv(fd, &byte, 1, 0);
+  return n == 0 || (n < 0 && errno == ECONNRESET);  // reset: what was said to it was not read
 }
 
 Ranks::Ranks(int size, DataPlaneOptions options, bool connected, milliseconds timeout, Way way)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
@@ -40,6 +41,13 @@ inline const std::string kKey(32, 'k');
 std::set<pid_t> children();
 /// Waits, as far as `limit`, until there are no other children than these.
 bool only_children(const std::set<pid_t>&, milliseconds limit = 5000ms);
+
+/// What a rank says first to another.
+std::string hello(int32_t from, int32_t to, int32_t lane);
+/// Of the helper's Unix socket with this name (what follows the `@` of an address).
+sockaddr_un abstract(const std::string& name, socklen_t& size);
+/// Whether the other end closes within this time, and says nothing before.
+bool hears_end(int fd, milliseconds limit);
 
 struct Rank {
   std::unique_ptr<DataPlane> plane;
