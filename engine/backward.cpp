@@ -340,7 +340,8 @@ bool BackwardTask::reduced() {
       for (const auto& r : all) r->drop();
     }
   } drop{std::exchange(reducers_, {})};
-  for (const auto& r : drop.all) r->finish();
+  for (const auto& r : drop.all) r->prepare();
+  for (const auto& r : drop.all) r->commit();
   return true;
 }
 

@@ -48,7 +48,6 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
   cx.reducers.push_back(r.get());
   r->slots_.resize(params.size());
   int64_t most = std::min(bucket_bytes, kFirstBucket);
-  uint64_t hash = static_cast<uint64_t>(bucket_bytes);
   for (size_t k = params.size(); k-- > 0;) {  // backward reaches the last parameters first
     const Tensor& t = params[k];
     const auto bytes = static_cast<size_t>(t.numel() * size_of(t.dtype()));
@@ -61,12 +60,11 @@ void Reducer::attach(Context& cx, std::span<const Tensor> params, std::string gr
     }
     Bucket& b = r->buckets_.back();
     b.bytes = aligned(b.bytes);
-    hash = (hash ^ bytes ^ static_cast<uint64_t>(t.dtype()) << 56) * 0x9e3779b97f4a7c15;
     r->slots_[k] = {t.get(), static_cast<uint32_t>(r->buckets_.size() - 1), b.bytes, bytes};
     b.slots.push_back(static_cast<uint32_t>(k));
     b.bytes += bytes;
   }
-  r->model_ = hash >> 32;
+  r->model_ = list_number(params, static_cast<uint64_t>(bucket_bytes));
   for (const Tensor& t : params) extra(t);  // all that can fail comes before the first is changed
   for (size_t k = 0; k < params.size(); ++k) {
     Extra& e = *params[k]->extra;
@@ -86,7 +84,7 @@ void Reducer::begin(const std::unordered_map<Node*, uint32_t>& reached) {
 }
 
 void Reducer::drop() noexcept {
-  for (Slot& s : slots_) s.sent = Tensor();
+  for (Slot& s : slots_) s.sent = s.fresh = Tensor();
   for (Bucket& b : buckets_) b.transfer.reset(), b.kept.reset();
 }
 
@@ -134,7 +132,7 @@ void Reducer::start(Bucket& b) {
   x.start(t, group_,
           {Collective::all_reduce, divides ? ReduceOp::sum : ReduceOp::avg, b.dtype,
            static_cast<int64_t>(b.bytes) / size_of(b.dtype), -1,
-           model_ << 16 | (static_cast<uint64_t>(&b - buckets_.data()) & 0xffff)});
+           model_ << 16 | static_cast<uint64_t>(&b - buckets_.data()) % Terms::kList});
   b.transfer = t;
 }
 
@@ -163,15 +161,17 @@ static bool moves(const Tensor& grad, size_t bucket) {
          bytes == static_cast<size_t>(grad.numel() * size_of(grad.dtype()));
 }
 
-void Reducer::finish() {
+void Reducer::prepare() {
   for (Bucket& b : buckets_) b.transfer->result();
-  std::vector<Tensor> fresh(slots_.size());
-  for (size_t k = 0; k < slots_.size(); ++k) {
-    TensorImpl* t = slots_[k].param;
-    if (t && !t->extra->grad) fresh[k] = cx_->empty(handle(t).shape(), t->dtype);
+  for (Slot& s : slots_) {
+    if (!s.param) continue;
+    const Tensor& grad = s.param->extra->grad;
+    if (!grad || (!grad->contiguous && !s.sent)) s.fresh = cx_->empty(handle(s.param).shape(), s.param->dtype);
   }
-  for (size_t k = 0; k < slots_.size(); ++k) {
-    Slot& s = slots_[k];
+}
+
+void Reducer::commit() {
+  for (Slot& s : slots_) {
     if (!s.param) continue;
     Bucket& b = buckets_[s.bucket];
     Tensor& grad = s.param->extra->grad;
@@ -181,7 +181,13 @@ void Reducer::finish() {
       s.sent = Tensor();
       continue;
     }
-    if (!grad) grad = std::move(fresh[k]);
+    if (grad && !grad->contiguous) {
+      if (!s.sent) take_bytes(*cx_, b.transfer->bytes.data() + s.offset, s.fresh);
+      cx_->copy(grad, s.sent ? s.sent : s.fresh);
+      bump_version(grad);
+      continue;
+    }
+    if (!grad) grad = std::move(s.fresh);
     take_bytes(*cx_, b.transfer->bytes.data() + s.offset, grad);
   }
 }

@@ -31,8 +31,10 @@ class Reducer {
   /// No more gradients will come: what has none counts as zeros.
   void flush();
   bool done() const;
-  /// Once done: writes the averages, or throws what went wrong and writes nothing. Then drop().
-  void finish();
+  /// Once done: all that writing the averages needs, or throws what went wrong; nothing is written.
+  void prepare();
+  /// Writes the averages, once all reducers of a backward are prepared. Then drop().
+  void commit();
   /// This backward has failed: where others still wait for gradients of it, leaves the group. Lets go of all transfers.
   void abandon() noexcept;
   /// Lets go of all transfers.
@@ -47,7 +49,8 @@ class Reducer {
     uint32_t bucket;
     size_t offset, bytes;  // in its bucket
     bool there = false;
-    Tensor sent{};  // on a CPU: its part of the transfer
+    Tensor sent{};   // on a CPU: its part of the transfer
+    Tensor fresh{};  // for an average that has no place yet
   };
   struct Bucket {
     DType dtype;
@@ -65,7 +68,7 @@ class Reducer {
   std::vector<Bucket> buckets_;
   size_t next_ = 0;     // the bucket that travels next
   bool begun_ = false;  // a gradient has come: others may wait for the rest
-  uint64_t model_ = 0;  // a number of its parameters' sizes, which all ranks have
+  uint64_t model_ = 0;  // of its parameters, which all ranks have alike
 };
 
 }  // namespace gradwire::engine

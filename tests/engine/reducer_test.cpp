@@ -1,5 +1,6 @@
 // Gradients that are averaged over ranks, seen from the engine: when they leave, and where they come back to.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <climits>
 #include <cmath>
 #include <functional>
@@ -23,6 +24,7 @@ class Twins final : public Exchange {
     ~Sum() override { --twins.living; }
     bool done() const override { return true; }
     int result() override {
+      if (twins.on_result) twins.on_result();
       if (number >= twins.fails_from) throw Error(Code::unavailable, "rank 1 is gone");
       if (!std::exchange(summed, true)) {
         auto* x = reinterpret_cast<double*>(room.data());
@@ -46,7 +48,7 @@ class Twins final : public Exchange {
   TransferPtr split(std::string_view, std::string_view, std::span<const int64_t>) override { return nullptr; }
   void leave(std::string_view, std::string_view) override {}
 
-  std::function<void()> on_start;
+  std::function<void()> on_start, on_result;
   std::vector<int64_t> counts;
   std::vector<ReduceOp> ops;
   std::vector<uint64_t> parts;
@@ -252,5 +254,40 @@ TEST_CASE("Floats are divided before they are added up, halves after", "[H32]") 
     const bool half = t == DType::float16 || t == DType::bfloat16;
     CHECK(e.twins.ops == std::vector<ReduceOp>{half ? ReduceOp::avg : ReduceOp::sum});
     if (t == DType::float64) CHECK(values(grad_of(w)) == Values(3, 2));
+  }
+}
+
+TEST_CASE("Averages are written for all models of a backward or for none, though memory is full", "[H32][H36][T24]") {
+  constexpr int64_t kMany = 10'000;
+  const auto all = [](double x) { return Values(size_t{kMany}, x); };
+  Rank e;
+  e.twins.sum = 10;  // a mean of five times what is this rank's own
+  int64_t full = 0;
+  e.twins.on_result = [&] {
+    const int64_t left = e.cx.pool.limit() - e.cx.pool.used();
+    e.cx.pool.charge(static_cast<size_t>(left)), full += left;
+  };
+  const auto with_room = [&] { e.cx.pool.uncharge(static_cast<size_t>(std::exchange(full, 0))); };
+  SECTION("where one of them has no place for zeros") {
+    const bool first = GENERATE(false, true);
+    const Tensor a = e.leaf({kMany}, all(2)), b = e.leaf({kMany}, all(3)), unused = e.leaf({kMany}, all(1));
+    const std::vector<Tensor> whole{a}, part{b, unused};
+    gradwire::ddp(first ? whole : part);
+    gradwire::ddp(first ? part : whole);
+    CHECK_THROWS_AS(gradwire::sum(a * b).backward(), Error);
+    with_room();
+    CHECK(values(grad_of(a)) == all(3));
+    CHECK(values(grad_of(b)) == all(2));
+    CHECK(!grad_of(unused));
+  }
+  SECTION("and a gradient that lies in strides needs no other place") {
+    const Tensor a = e.leaf({2}, {1, 2}), b = e.leaf({kMany / 4, 4}, all(1));
+    gradwire::set_grad(b, gradwire::zeros(e.cx, {4, kMany / 4}, {.dtype = DType::float64}).t());
+    gradwire::ddp({a, b});
+    gradwire::sum(a * gradwire::sum(b)).backward();
+    with_room();
+    CHECK(values(grad_of(a)) == Values(2, 5. * kMany));
+    CHECK(values(grad_of(b)) == all(15));
+    CHECK(!grad_of(b)->contiguous);
   }
 }
