@@ -72,6 +72,10 @@ class Exchange {
   int64_t next_request = 1;
 };
 
+/// Of tensors that travel as one run of bytes: a number of `seed`, their count, dtypes and shapes, of 48 bits. Ranks
+/// whose numbers differ would cut the bytes at different borders.
+uint64_t list_number(std::span<const Tensor>, uint64_t seed = 0);
+
 /// The bytes of t, to where a transfer takes them from; and from there into t, whose version grows.
 void put_bytes(Context&, const Tensor& t, std::byte* to);
 void take_bytes(Context&, const std::byte* from, const Tensor& t);

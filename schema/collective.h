@@ -50,7 +50,8 @@ struct Terms {
   DType dtype = DType::float32;
   int64_t count = 0;  // elements of one rank's part: of the whole tensor where there are no parts
   int root = -1;  // broadcast, reduce, gather, scatter: the root's group rank. send, recv: the other's; recv: -1: any
-  uint64_t part = 0;  // of gradients that travel in buckets: a number of the model, and in the low 16 bits the bucket's
+  uint64_t part = 0;  // of tensors that travel together: a number of all, and in the low 16 bits the bucket's, or kList
+  static constexpr uint64_t kList = 0xffff;  // all of them at once
 };
 
 /// How many parts of t.count elements this rank of `size` holds, before or after.

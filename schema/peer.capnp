@@ -64,7 +64,7 @@ struct PeerCall {
   patience @6 :Int64;   # milliseconds until its deadline
   split @7 :Bool;       # new_group instead: only sequence, patience and ranks count
   ranks @8 :List(Int32);
-  part @9 :UInt64;      # of gradients in buckets: which
+  part @9 :UInt64;      # of tensors that travel together: which
 }
 
 struct PeerVerdict {

@@ -111,7 +111,9 @@ Results broadcast_coalesced(const Call& c) {
   }
   TransferPtr x = room(p, bytes, 1);
   if (here) put_all(c.cx, all, x->bytes.data());
-  return go(c, p, std::move(x), {Collective::broadcast, ReduceOp::sum, DType::uint8, static_cast<int64_t>(bytes), root},
+  return go(c, p, std::move(x),
+            {Collective::broadcast, ReduceOp::sum, DType::uint8, static_cast<int64_t>(bytes), root,
+             list_number(all) << 16 | Terms::kList},
             [&cx = c.cx, all, here](Transfer& done) -> Results {
               done.result();
               const std::byte* from = done.bytes.data();

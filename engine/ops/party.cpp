@@ -58,6 +58,20 @@ Results go(const Call& c, const Party& p, TransferPtr transfer, const Terms& ter
   return end_with(c.cx, std::move(pending));
 }
 
+uint64_t list_number(std::span<const Tensor> all, uint64_t seed) {
+  uint64_t h = seed;
+  const auto add = [&h](uint64_t x) {
+    h = (h ^ x) * 0x9e3779b97f4a7c15;
+    h ^= h >> 29;
+  };
+  add(all.size());
+  for (const Tensor& t : all) {
+    add(static_cast<uint64_t>(t.dtype()) << 8 | static_cast<uint64_t>(t.ndim()));
+    for (const int64_t n : t.shape()) add(static_cast<uint64_t>(n));
+  }
+  return h >> 16;
+}
+
 void put_bytes(Context& cx, const Tensor& t, std::byte* to) {
   if (t.numel() == 0) return;
   const Tensor flat = cx.contiguous(t);

@@ -21,8 +21,11 @@ std::string tensor(const Call& c) {
 std::string bucket(const Call& c) {
   if (!c.terms.part) return "none";
   char text[64];
-  std::snprintf(text, sizeof text, "bucket %u of model %llx", static_cast<unsigned>(c.terms.part & 0xffff),
-                static_cast<unsigned long long>(c.terms.part >> 16));
+  const auto all = static_cast<unsigned long long>(c.terms.part >> 16);
+  if ((c.terms.part & 0xffff) == Terms::kList)
+    std::snprintf(text, sizeof text, "list %llx", all);
+  else
+    std::snprintf(text, sizeof text, "bucket %u of model %llx", static_cast<unsigned>(c.terms.part & 0xffff), all);
   return text;
 }
 std::string list(const std::vector<int>& ranks) {
@@ -101,7 +104,9 @@ std::string difference(const std::vector<const Call*>& calls) {
   if (first.terms.what != Collective::barrier) add("tensors are not equal in size or data type: ", tensor);
   if (is_reducing(first.terms.what))
     add("reduce operations are not equal: ", [](const Call& c) { return std::string(name(c.terms.op)); });
-  add("buckets of gradients are not equal: ", bucket);
+  add(is_reducing(first.terms.what) ? "buckets of gradients are not equal: "
+                                    : "lists of tensors are not equal in number, shapes or data types: ",
+      bucket);
   if (is_rooted(first.terms.what))
     add("roots are not equal: ", [](const Call& c) { return "root " + std::to_string(c.terms.root); });
   return out;

@@ -103,8 +103,14 @@ TEST_CASE("gradients of different models or buckets are not added up, though the
   CHECK(a.call(1, call(0, other), kNow).verdicts.at(0).second.error->message() ==
         "all_reduce: buckets of gradients are not equal: rank 0 has bucket 2 of model ab, rank 1 has bucket 0 of model "
         "cd");
+  one.what = other.what = Collective::broadcast, one.root = other.root = 0;
+  one.part = 0xab0000 | Terms::kList, other.part = 0xcd0000 | Terms::kList;
   a.call(0, call(1, one), kNow);
-  CHECK(!a.call(1, call(1, one), kNow).verdicts.at(0).second.error);
+  CHECK(a.call(1, call(1, other), kNow).verdicts.at(0).second.error->message() ==
+        "broadcast: lists of tensors are not equal in number, shapes or data types: rank 0 has list ab, rank 1 has "
+        "list cd");
+  a.call(0, call(2, one), kNow);
+  CHECK(!a.call(1, call(2, one), kNow).verdicts.at(0).second.error);
 }
 
 TEST_CASE("what no collective reads may differ", "[cluster][T40]") {

@@ -458,4 +458,53 @@ TEST_CASE("Many random collectives and messages in overlapping groups", "[H15][H
   }
 }
 
+TEST_CASE("Lists and models that differ between ranks are refused before a byte of them moves", "[H29][H32][T40]") {
+  World w(2);
+  w.meet();
+  const auto refused = [](Session& s, const std::function<void()>& call, const std::vector<Tensor>& all) {
+    std::string said;
+    try {
+      call();
+      s.sync();
+    } catch (const Error& e) {
+      said = e.what();
+    }
+    must(
+        said.starts_with("broadcast: lists of tensors are not equal in number, shapes or data types: rank 0 has list "),
+        "the error is '" + said + "'");
+    for (const Tensor& t : all) must(eq(t, 0).all().item<bool>(), "nothing is written");
+  };
+  CHECK(w.run([&](Session& s, int rank) {
+    const auto value = [&](Shape shape, DType d = DType::float32) {
+      return full(s, shape, rank == 0 ? 1 : 0, {.dtype = d});
+    };
+    const std::vector<std::vector<Tensor>> ours[] = {
+        // as many bytes here as there
+
+        {{value({1}), value({2})}, {value({2, 3})}, {value({6})}, {value({4}), value({2})}},
+        {{value({2}), value({1})}, {value({3, 2})}, {value({6}, DType::int32)}, {value({6})}}};
+    for (size_t i = 0; i < ours[rank].size(); ++i) {
+      const auto& list = ours[rank][i];
+      refused(
+          s, [&] { broadcast_coalesced(list); }, rank ? list : std::vector<Tensor>());
+      if (i == 2) continue;  // integers are no parameters
+      for (const Tensor& t : list) t.requires_grad_();
+      refused(
+          s, [&] { const dist::DistributedData parallel(list, {}); }, rank ? list : std::vector<Tensor>());
+    }
+    // And by ddp alone, whose gradients are averaged.
+    const Tensor x = zeros(s, rank ? Shape{3, 2} : Shape{2, 3}).requires_grad_();
+    ddp({x});
+    std::string said;
+    try {
+      sum(x * (rank + 1)).backward();
+      s.sync();
+    } catch (const Error& e) {
+      said = e.what();
+    }
+    must(said.starts_with("all_reduce: buckets of gradients are not equal: "), "the error is '" + said + "'");
+    must(eq(x.grad(), rank + 1).all().item<bool>(), "the gradient stays this rank's own");
+  }) == fine(2));
+}
+
 }  // namespace gradwire::e2e
