@@ -1,10 +1,13 @@
 // torch.distributed's functions as programs on several clients write them, on one server whose cluster is pretended,
 // and on a server each.
+#include <signal.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <latch>
 #include <string>
@@ -14,6 +17,7 @@
 #include "client/distributed.h"
 #include "client/gradwire.h"
 #include "client/nn/nn.h"
+#include "tests/e2e/cluster_rig.h"
 #include "tests/server/rig.h"
 #include "tests/server/rpc_rig.h"
 #include "tests/support/fake_cluster.h"
@@ -24,18 +28,6 @@ namespace dist = gradwire::distributed;
 using gradwire::Tensor;
 using Floats = std::vector<float>;
 
-/// A port that was free a moment ago.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in in{};
-  in.sin_family = AF_INET, in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof in;
-  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&in), size) == 0);
-  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&in), &size) == 0);
-  ::close(fd);
-  return ntohs(in.sin_port);
-}
-
 /// Programs on n clients, each of which gets its session and rank.
 struct World {
   explicit World(bool pretended = true) : pretended(pretended) { rig.service.use(&cluster); }
@@ -44,13 +36,14 @@ struct World {
     std::vector<std::string> said(static_cast<size_t>(n));
     std::vector<std::thread> threads;
     std::latch all_ended(n);
-    const std::string meeting = pretended ? "tcp://fake:1" : "tcp://127.0.0.1:" + std::to_string(free_port());
+    std::deque<gradwire::e2e::Server> servers;
+    for (int i = 0; !pretended && i < n; ++i) servers.emplace_back();
+    const std::string meeting = pretended ? "tcp://fake:1" : "tcp://" + servers[0].peer();
     for (int i = 0; i < n; ++i) {
       threads.emplace_back([&, i] {
         gradwire::Client client;
         try {
-          client = pretended ? gradwire::connect(rig.address())
-                             : gradwire::connect("local", {.server_args = {"--peer", "127.0.0.1:0"}});
+          client = gradwire::connect(pretended ? rig.address() : servers[static_cast<size_t>(i)].unix_address());
           dist::init_process_group(
               client.session(),
               {.init_method = meeting, .world_size = n, .rank = i, .timeout = std::chrono::seconds(60)});
@@ -60,10 +53,12 @@ struct World {
           said[static_cast<size_t>(i)] = e.what();
           client = {};  // the others need not wait for it
         }
-        all_ended.arrive_and_wait();  // a server ends with its client
+        all_ended.arrive_and_wait();  // a rank leaves its group with its client
       });
     }
     for (auto& t : threads) t.join();
+    for (auto& s : servers) s.signal(SIGTERM);
+    for (auto& s : servers) CHECK(s.wait() == 0);
     return said;
   }
   const bool pretended;
