@@ -21,12 +21,14 @@ std::string hex_id() {
 
 }  // namespace
 
-Joiner::Joiner(Loop& loop, JoinOptions options, Plan plan, std::unique_ptr<DataPlane> plane, Answer<GroupPtr> done)
+Joiner::Joiner(Loop& loop, JoinOptions options, Plan plan, std::unique_ptr<DataPlane> plane, Answer<GroupPtr> done,
+               Joins::Ticket ticket)
     : loop_(loop),
       options_(std::move(options)),
       plan_(std::move(plan)),
       plane_(std::move(plane)),
       done_(std::move(done)),
+      ticket_(std::move(ticket)),
       deadline_(std::chrono::steady_clock::now() + options_.timeout) {}
 
 void Joiner::start() {
@@ -45,10 +47,10 @@ void Joiner::meet() {
     });
   });
   if (plan_.kind == Plan::Kind::file) {
-    place_ = meet_in_file(plan_.path, options_.group_name, self, deadline_, std::move(done));
+    place_ = meet_in_file(plan_.path, options_.group_name, self, deadline_, std::move(done), ticket_);
   } else {
     place_ = meet_by_multicast(plan_.address, loop_.setup().listen.host, options_.group_name, self, deadline_,
-                               std::move(done));
+                               std::move(done), ticket_);
   }
 }
 

@@ -20,6 +20,7 @@
 namespace gradwire::server::cluster {
 
 class Joiner;
+class Joins;
 
 /// What the cluster is made with, checked.
 struct Setup {
@@ -91,6 +92,7 @@ class Loop final : public Home, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   kj::Own<wire::BlockPool> pool_ = kj::refcounted<wire::BlockPool>();
   bool ending_ = false, armed_ = false;
+  const std::shared_ptr<Joins> joins_;
   std::map<Joiner*, std::shared_ptr<Joiner>> joiners_;
   std::map<Member*, std::shared_ptr<Member>> members_;
   std::unordered_map<uint64_t, std::shared_ptr<Coordinator>> coordinators_;  // by group
