@@ -72,7 +72,7 @@ void Joiner::met(Result<Met> r) {
 void Joiner::host(const std::string& meeting, const std::optional<Address>& at) {
   try {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - std::chrono::steady_clock::now());
-    listen_to(loop_.host(meeting, plan_.world_size, std::max(left, Milliseconds(1)), at));
+    listen_to(loop_.host(meeting, plan_.world_size, std::max(left, Milliseconds(1)), at, options_.asker));
   } catch (const Error& e) {
     finish(e);
   }

@@ -266,6 +266,7 @@ void Loop::say_hello(Inbound& in, const Hello& hello) {
 }
 
 void Loop::seat(Inbound& in, const Join& join) {
+  close_rooms();
   const auto room = rooms_.find(join.meeting);
   const auto coordinator = room == rooms_.end() ? nullptr : room->second.coordinator.lock();
   if (!coordinator || !coordinator->is_gathering()) {
@@ -280,7 +281,7 @@ void Loop::seat(Inbound& in, const Join& join) {
 // ---- groups that meet here
 
 ChannelPtr Loop::host(const std::string& meeting, int world_size, Milliseconds patience,
-                      const std::optional<Address>& at) {
+                      const std::optional<Address>& at, std::optional<std::weak_ptr<const void>> asker) {
   close_rooms();
   const std::string own = setup_.advertise.text();
   if (rooms_.contains(meeting))
@@ -301,7 +302,7 @@ ChannelPtr Loop::host(const std::string& meeting, int world_size, Milliseconds p
   const auto coordinator = std::make_shared<Coordinator>(*this, world_size, 1, patience);
   keep(coordinator);
   Room& room = rooms_[meeting];
-  room.coordinator = coordinator;
+  room.coordinator = coordinator, room.asker = std::move(asker);
   if (listener) {
     room.listener = std::move(listener);
     room.listening =
@@ -320,7 +321,11 @@ ChannelPtr Loop::host(const std::string& meeting, int world_size, Milliseconds p
 void Loop::close_rooms() {
   std::erase_if(rooms_, [](auto& r) {
     const auto coordinator = r.second.coordinator.lock();
-    return !coordinator || !coordinator->is_gathering();
+    if (!coordinator || !coordinator->is_gathering()) return true;
+    // Whoever is seated there, and whoever came now, would go down with the rank 0 that nobody waits for.
+    if (!r.second.asker || !r.second.asker->expired()) return false;
+    coordinator->break_up(Error(Code::cancelled, "rank 0 waits for the group no longer"));
+    return true;
   });
 }
 

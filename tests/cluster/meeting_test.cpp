@@ -113,5 +113,23 @@ TEST_CASE("a meeting that hangs holds nobody up, and counts as a join until it h
   CHECK_NOTHROW(joins->enter());
 }
 
+TEST_CASE("who leaves a join as rank 0 may join again at once, and takes nobody down", "[cluster][H12][H13]") {
+  Servers servers(2);
+  for (int round = 0; round < 20; ++round) {
+    auto asker = std::make_shared<int>();
+    auto o = servers.options(0, 2);
+    o.asker = asker;
+    auto left = join(servers[0], o);
+    asker.reset();
+    std::vector<Joined> joined;
+    // The other rank comes after it or, every other time, when only the one is there that nobody waits for.
+    if (round % 2 == 1) joined.push_back(join(servers[1], servers.options(1, 2)));
+    joined.push_back(join(servers[0], servers.options(0, 2)));
+    if (round % 2 == 0) joined.push_back(join(servers[1], servers.options(1, 2)));
+    for (auto& j : joined) CHECK(outcome(std::move(j)) == "joined");
+    CHECK(outcome(std::move(left)) != "joined");
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::server::cluster
