@@ -21,12 +21,14 @@ std::string hex_id() {
 
 }  // namespace
 
-Joiner::Joiner(Loop& loop, JoinOptions options, Plan plan, std::unique_ptr<DataPlane> plane, Answer<GroupPtr> done)
+Joiner::Joiner(Loop& loop, JoinOptions options, Plan plan, std::unique_ptr<DataPlane> plane, Answer<GroupPtr> done,
+               Joins::Ticket ticket)
     : loop_(loop),
       options_(std::move(options)),
       plan_(std::move(plan)),
       plane_(std::move(plane)),
       done_(std::move(done)),
+      ticket_(std::move(ticket)),
       deadline_(std::chrono::steady_clock::now() + options_.timeout) {}
 
 void Joiner::start() {
@@ -45,10 +47,10 @@ void Joiner::meet() {
     });
   });
   if (plan_.kind == Plan::Kind::file) {
-    place_ = meet_in_file(plan_.path, options_.group_name, self, deadline_, std::move(done));
+    place_ = meet_in_file(plan_.path, options_.group_name, self, deadline_, std::move(done), ticket_);
   } else {
     place_ = meet_by_multicast(plan_.address, loop_.setup().listen.host, options_.group_name, self, deadline_,
-                               std::move(done));
+                               std::move(done), ticket_);
   }
 }
 
@@ -70,7 +72,7 @@ void Joiner::met(Result<Met> r) {
 void Joiner::host(const std::string& meeting, const std::optional<Address>& at) {
   try {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - std::chrono::steady_clock::now());
-    listen_to(loop_.host(meeting, plan_.world_size, std::max(left, Milliseconds(1)), at));
+    listen_to(loop_.host(meeting, plan_.world_size, std::max(left, Milliseconds(1)), at, options_.asker));
   } catch (const Error& e) {
     finish(e);
   }

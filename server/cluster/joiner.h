@@ -12,7 +12,7 @@ namespace gradwire::server::cluster {
 /// come. Lives on the loop.
 class Joiner : public std::enable_shared_from_this<Joiner> {
  public:
-  Joiner(Loop&, JoinOptions, Plan, std::unique_ptr<DataPlane>, Answer<GroupPtr>);
+  Joiner(Loop&, JoinOptions, Plan, std::unique_ptr<DataPlane>, Answer<GroupPtr>, Joins::Ticket);
   void start();
   void on_time(Moment now);
   void finish(Result<GroupPtr>);
@@ -32,6 +32,7 @@ class Joiner : public std::enable_shared_from_this<Joiner> {
   Plan plan_;
   std::shared_ptr<DataPlane> plane_;
   Answer<GroupPtr> done_;
+  const Joins::Ticket ticket_;
   const Moment deadline_;
   std::string meeting_;  // its name
   Address there_;        // rank 0's

@@ -13,6 +13,7 @@ constexpr auto kTick = 50 * kj::MILLISECONDS;
 constexpr size_t kMaxJoins = 256;     // under way
 constexpr size_t kMaxMembers = 1024;  // each has a process of its own
 constexpr auto kParting = kj::SECONDS;
+constexpr Milliseconds kLastJoins{2000};  // for threads that take a line out of a file
 
 bool yes(const std::string&) { return true; }
 
@@ -33,7 +34,8 @@ Loop::Loop(Setup& setup, std::shared_ptr<LoopQueue> queue, std::optional<Listene
       queue_(std::move(queue)),
       listener_(std::move(listener)),
       io_(io),
-      timer_(io.provider->getTimer()) {
+      timer_(io.provider->getTimer()),
+      joins_(std::make_shared<Joins>(kMaxJoins)) {
   tasks_.add(queue_->serve(io_.unixEventPort));
   if (listener_) {
     tasks_.add(listener_->serve(io_.unixEventPort, timer_,
@@ -60,6 +62,7 @@ Loop::~Loop() noexcept {
   where_.clear(), inbound_.clear();
   while (queue_->run_all()) {  // channels that have been let go
   }
+  joins_->wait_for_none(kLastJoins);  // those that are held up for longer own what they use
 }
 
 // ---- who lives here
@@ -78,10 +81,10 @@ void Loop::join(JoinOptions options, Answer<GroupPtr> done) {
       throw Error(Code::unavailable, "this server is in no cluster: it was started without --peer");
     if (plan.kind == Plan::Kind::multicast && !setup_.options.multicast)
       throw Error(Code::forbidden, "rendezvous by multicast is off on this server: it was started without --multicast");
-    if (joiners_.size() >= kMaxJoins) throw Error(Code::overloaded, "too many groups are being made");
+    auto ticket = joins_->enter();
     auto plane = make_plane(options.backend);  // throws now rather than when all have come
-    const auto joiner =
-        std::make_shared<Joiner>(*this, std::move(options), std::move(plan), std::move(plane), std::move(done));
+    const auto joiner = std::make_shared<Joiner>(*this, std::move(options), std::move(plan), std::move(plane),
+                                                 std::move(done), std::move(ticket));
     joiners_.emplace(joiner.get(), joiner);
     arm();
     try {
@@ -263,6 +266,7 @@ void Loop::say_hello(Inbound& in, const Hello& hello) {
 }
 
 void Loop::seat(Inbound& in, const Join& join) {
+  close_rooms();
   const auto room = rooms_.find(join.meeting);
   const auto coordinator = room == rooms_.end() ? nullptr : room->second.coordinator.lock();
   if (!coordinator || !coordinator->is_gathering()) {
@@ -277,7 +281,7 @@ void Loop::seat(Inbound& in, const Join& join) {
 // ---- groups that meet here
 
 ChannelPtr Loop::host(const std::string& meeting, int world_size, Milliseconds patience,
-                      const std::optional<Address>& at) {
+                      const std::optional<Address>& at, std::optional<std::weak_ptr<const void>> asker) {
   close_rooms();
   const std::string own = setup_.advertise.text();
   if (rooms_.contains(meeting))
@@ -298,7 +302,7 @@ ChannelPtr Loop::host(const std::string& meeting, int world_size, Milliseconds p
   const auto coordinator = std::make_shared<Coordinator>(*this, world_size, 1, patience);
   keep(coordinator);
   Room& room = rooms_[meeting];
-  room.coordinator = coordinator;
+  room.coordinator = coordinator, room.asker = std::move(asker);
   if (listener) {
     room.listener = std::move(listener);
     room.listening =
@@ -317,7 +321,11 @@ ChannelPtr Loop::host(const std::string& meeting, int world_size, Milliseconds p
 void Loop::close_rooms() {
   std::erase_if(rooms_, [](auto& r) {
     const auto coordinator = r.second.coordinator.lock();
-    return !coordinator || !coordinator->is_gathering();
+    if (!coordinator || !coordinator->is_gathering()) return true;
+    // Whoever is seated there, and whoever came now, would go down with the rank 0 that nobody waits for.
+    if (!r.second.asker || !r.second.asker->expired()) return false;
+    coordinator->break_up(Error(Code::cancelled, "rank 0 waits for the group no longer"));
+    return true;
   });
 }
 

@@ -20,6 +20,7 @@
 namespace gradwire::server::cluster {
 
 class Joiner;
+class Joins;
 
 /// What the cluster is made with, checked.
 struct Setup {
@@ -42,9 +43,10 @@ class Loop final : public Home, private kj::TaskSet::ErrorHandler {
   /// A link to another server; what is sent before it is open waits.
   ChannelPtr dial(const Address&);
   /// A group that others may come to under this name, through the peer address or, where the port is another, a
-  /// listener of its own for as long as the group gathers. Returns the channel of this server's member, which is rank
-  /// 0. Throws Error.
-  ChannelPtr host(const std::string& meeting, int world_size, Milliseconds patience, const std::optional<Address>&);
+  /// listener of its own for as long as the group gathers and its host is waited for (`asker`: as JoinOptions has it).
+  /// Returns the channel of this server's member, which is rank 0. Throws Error.
+  ChannelPtr host(const std::string& meeting, int world_size, Milliseconds patience, const std::optional<Address>&,
+                  std::optional<std::weak_ptr<const void>> asker);
   void after(Milliseconds, std::function<void()>);
   void drop(Joiner&);
 
@@ -68,6 +70,7 @@ class Loop final : public Home, private kj::TaskSet::ErrorHandler {
     std::weak_ptr<Coordinator> coordinator;
     std::unique_ptr<Listener> listener;
     std::optional<kj::Promise<void>> listening;
+    std::optional<std::weak_ptr<const void>> asker;
   };
   ChannelPtr owned(std::unique_ptr<Link>);
   void take(kj::AutoCloseFd);
@@ -91,6 +94,7 @@ class Loop final : public Home, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   kj::Own<wire::BlockPool> pool_ = kj::refcounted<wire::BlockPool>();
   bool ending_ = false, armed_ = false;
+  const std::shared_ptr<Joins> joins_;
   std::map<Joiner*, std::shared_ptr<Joiner>> joiners_;
   std::map<Member*, std::shared_ptr<Member>> members_;
   std::unordered_map<uint64_t, std::shared_ptr<Coordinator>> coordinators_;  // by group

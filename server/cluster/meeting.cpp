@@ -2,10 +2,46 @@
 
 #include <charconv>
 #include <sstream>
+#include <system_error>
+#include <thread>
 
 #include "schema/error.h"
+#include "server/thread_name.h"
 
 namespace gradwire::server::cluster {
+
+Joins::Ticket Joins::enter() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (now_ >= most_) throw Error(Code::overloaded, "too many groups are being made");
+    ++now_;
+  }
+  return Ticket(this, [self = shared_from_this()](const void*) {
+    const std::lock_guard lock(self->mutex_);
+    --self->now_;
+    self->gone_.notify_all();
+  });
+}
+
+bool Joins::wait_for_none(Milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return gone_.wait_for(lock, time, [this] { return now_ == 0; });
+}
+
+MeetingPtr begin(std::shared_ptr<Meeting> meeting, Joins::Ticket ticket) {
+  try {
+    std::thread([meeting, ticket]() mutable {
+      name_thread("gradwired:meet");
+      meeting->hold();
+      // The ticket last: who waits for it finds nothing of the meeting left.
+      meeting = nullptr, ticket = nullptr;
+    }).detach();
+  } catch (const std::system_error& e) {
+    throw Error(Code::overloaded, std::string("no thread can be started for the rendezvous: ") + e.what());
+  }
+  Meeting* raw = meeting.get();
+  return MeetingPtr(raw, [meeting = std::move(meeting)](Meeting* m) { m->stop(); });
+}
 
 Met seat_guests(const std::vector<Guest>& guests, const std::string& own_id) {
   const int size = static_cast<int>(guests.size());

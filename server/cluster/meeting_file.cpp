@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "server/cluster/meeting.h"
-#include "server/thread_name.h"
 
 namespace gradwire::server::cluster {
 
@@ -106,20 +105,15 @@ class FileMeeting final : public Meeting {
         group_name_(std::move(group_name)),
         self_(std::move(self)),
         deadline_(deadline),
-        done_(std::move(done)),
-        thread_([this] { run(); }) {}
-  ~FileMeeting() override {
+        done_(std::move(done)) {}
+  void stop() noexcept override {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
     }
     changed_.notify_all();
-    thread_.join();
   }
-
- private:
-  void run() {
-    name_thread("gradwired:meet");
+  void hold() noexcept override {
     try {
       for (Milliseconds pause{2};; pause = std::min(pause * 2, Milliseconds(50))) {
         std::optional<Result<Met>> met;
@@ -145,6 +139,7 @@ class FileMeeting final : public Meeting {
     }
   }
 
+ private:
   [[noreturn]] void fail(const std::string& why) const {
     throw Error(Code::bad_argument, "file:// rendezvous: '" + path_ + "' " + why);
   }
@@ -262,14 +257,15 @@ class FileMeeting final : public Meeting {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses all above
 };
 
 }  // namespace
 
-MeetingPtr meet_in_file(std::string path, std::string group_name, Guest self, Moment deadline, Done<Result<Met>> done) {
-  return std::make_unique<FileMeeting>(std::move(path), std::move(group_name), std::move(self), deadline,
-                                       std::move(done));
+MeetingPtr meet_in_file(std::string path, std::string group_name, Guest self, Moment deadline, Done<Result<Met>> done,
+                        Joins::Ticket ticket) {
+  return begin(
+      std::make_shared<FileMeeting>(std::move(path), std::move(group_name), std::move(self), deadline, std::move(done)),
+      std::move(ticket));
 }
 
 }  // namespace gradwire::server::cluster

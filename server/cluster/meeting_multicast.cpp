@@ -11,10 +11,8 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <thread>
 
 #include "server/cluster/meeting.h"
-#include "server/thread_name.h"
 
 namespace gradwire::server::cluster {
 
@@ -83,12 +81,31 @@ class MulticastMeeting final : public Meeting {
     line_ = write_line(group_name_, self_);
     if (::sendto(socket_, line_.data(), line_.size(), 0, reinterpret_cast<sockaddr*>(&to_), to_size_) < 0)
       fail(group, "cannot send");
-    thread_ = std::thread([this] { run(); });
   }
-  ~MulticastMeeting() override {
+  void stop() noexcept override {
     const uint64_t one = 1;
     [[maybe_unused]] const auto n = ::write(stop_, &one, sizeof one);
-    thread_.join();
+  }
+  void hold() noexcept override {
+    try {
+      Moment say_at{};
+      for (;;) {
+        const Moment now = std::chrono::steady_clock::now();
+        if (now >= say_at) {
+          ::sendto(socket_, line_.data(), line_.size(), 0, reinterpret_cast<sockaddr*>(&to_), to_size_);
+          say_at = now + kEvery;
+        }
+        pollfd fds[2] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
+        const auto wait = std::chrono::ceil<Milliseconds>(say_at - now).count();
+        ::poll(fds, 2, static_cast<int>(wait));
+        if (fds[1].revents) return;
+        // Some at once, so that a flood of datagrams cannot keep this from its own.
+        for (int i = 0; i < 256 && hear(); ++i) {}
+        if (done_) judge(std::chrono::steady_clock::now());
+      }
+    } catch (...) {
+      if (done_) done_(Result<Met>(Error(Code::internal, "the meeting by multicast has failed")));
+    }
   }
 
  private:
@@ -116,29 +133,6 @@ class MulticastMeeting final : public Meeting {
     if (::setsockopt(socket_, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &m, sizeof m) < 0) fail(group, "cannot join");
     if (at) ::setsockopt(socket_, IPPROTO_IPV6, IPV6_MULTICAST_IF, &index, sizeof index);
     ::setsockopt(socket_, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &one, sizeof one);
-  }
-
-  void run() {
-    name_thread("gradwired:meet");
-    try {
-      Moment say_at{};
-      for (;;) {
-        const Moment now = std::chrono::steady_clock::now();
-        if (now >= say_at) {
-          ::sendto(socket_, line_.data(), line_.size(), 0, reinterpret_cast<sockaddr*>(&to_), to_size_);
-          say_at = now + kEvery;
-        }
-        pollfd fds[2] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
-        const auto wait = std::chrono::ceil<Milliseconds>(say_at - now).count();
-        ::poll(fds, 2, static_cast<int>(wait));
-        if (fds[1].revents) return;
-        // Some at once, so that a flood of datagrams cannot keep this from its own.
-        for (int i = 0; i < 256 && hear(); ++i) {}
-        if (done_) judge(std::chrono::steady_clock::now());
-      }
-    } catch (...) {
-      if (done_) done_(Result<Met>(Error(Code::internal, "the meeting by multicast has failed")));
-    }
   }
 
   bool hear() {
@@ -182,15 +176,15 @@ class MulticastMeeting final : public Meeting {
   socklen_t to_size_ = 0;
   std::string line_;
   std::map<std::string, std::pair<Guest, Moment>> guests_;  // by id
-  std::thread thread_;
 };
 
 }  // namespace
 
 MeetingPtr meet_by_multicast(Address group, std::string local, std::string group_name, Guest self, Moment deadline,
-                             Done<Result<Met>> done) {
-  return std::make_unique<MulticastMeeting>(group, local, std::move(group_name), std::move(self), deadline,
-                                            std::move(done));
+                             Done<Result<Met>> done, Joins::Ticket ticket) {
+  return begin(std::make_shared<MulticastMeeting>(group, local, std::move(group_name), std::move(self), deadline,
+                                                  std::move(done)),
+               std::move(ticket));
 }
 
 }  // namespace gradwire::server::cluster
