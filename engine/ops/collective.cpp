@@ -225,7 +225,7 @@ constexpr OpDef kRows[] = {
     },
     {
         .sig = "broadcast_coalesced(Tensor[] tensors, int src=0, *, str group='') -> ()",
-        .doc = "As broadcast, for many tensors in one message.",
+        .doc = "As broadcast, for many tensors in one message; all ranks have as many, of the same shapes and dtypes.",
         .compute = broadcast_coalesced,
         .no_grad = kRemote,
         .samples = {"f(2, 3); i5(2); src=1"},

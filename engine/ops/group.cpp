@@ -128,7 +128,9 @@ constexpr OpDef kRows[] = {
             "From here on backward averages the gradients of these leaves over the ranks of the group, in buckets of "
             "about bucket_bytes that travel while it goes on. Where a backward reaches "
             "some of them, the others count with the gradients they have, or zeros. Gradients of several such models "
-            "travel in the reverse order of these calls, which all ranks make in one order. Where a backward fails "
+            "travel in the reverse order of these calls, which all ranks make in one order, with leaves of the same "
+            "shapes "
+            "and dtypes. Where a backward fails "
             "when others wait for its gradients, it leaves the group. Not for create_graph; grad() averages nothing.",
         .compute = ddp,
         .no_grad = "it concerns gradients themselves",
