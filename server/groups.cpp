@@ -1,5 +1,7 @@
 #include "server/groups.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -44,7 +46,7 @@ int rank_from(int64_t n, const char* what) {
 
 void ServerGroups::attach(std::string name, cluster::GroupPtr group) {
   const std::lock_guard lock(mutex_);
-  held_[std::move(name)] = {std::move(group), {}};
+  held_[std::move(name)] = {std::move(group)};
 }
 
 bool ServerGroups::has(std::string_view name) const {
@@ -52,15 +54,27 @@ bool ServerGroups::has(std::string_view name) const {
   return held_.find(name) != held_.end();
 }
 
-std::pair<cluster::GroupPtr, std::shared_ptr<void>> ServerGroups::claim(std::string_view name) {
+std::pair<cluster::GroupPtr, std::unique_ptr<ServerGroups::Claim>> ServerGroups::claim(std::string_view name) {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(name);
   if (found == held_.end()) return {};
-  if (!found->second.user.expired())
+  if (found->second.used)
     throw Error(Code::overloaded, "the server's group '" + found->first + "' is in use by another session");
-  auto claim = std::make_shared<char>();
-  found->second.user = claim;
-  return {found->second.group, claim};
+  auto claim = std::make_unique<Claim>(*this, found->first);
+  found->second.used = true;
+  return {found->second.group, std::move(claim)};
+}
+
+void ServerGroups::release(const std::string& name, bool ends) noexcept {
+  cluster::GroupPtr last;  // leaves outside of the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = held_.find(name);
+  if (found == held_.end()) return;
+  found->second.used = false;
+  if (!ends) return;
+  spdlog::warn("the group '{}' made at start ends: a session has left it in the middle of a call", name);
+  last = std::move(found->second.group);
+  held_.erase(found);
 }
 
 void ClusterUse::join(cluster::JoinOptions o, Done<Result<cluster::GroupPtr>> done) {
@@ -188,10 +202,20 @@ Groups::Group Groups::group(std::string_view name) {
   return {e.group ? e.group->rank() : -1, e.size, e.ranks.empty() ? nullptr : &e.ranks};
 }
 
-cluster::Group& Groups::member(std::string_view name) {
-  const Entry& e = at(name);
+Groups::Entry& Groups::member(std::string_view name) {
+  Entry& e = at(name);
   if (!e.group) throw Error(Code::internal, "who is no member of a group takes no part in it");
-  return *e.group;
+  return e;
+}
+
+/// `done`, and until then a call that is under way in a group of the server's.
+template <class R> Done<R> Groups::counted(const Entry& e, Done<R> done) {
+  if (!e.claim) return done;
+  e.claim->under_way->fetch_add(1);
+  return [calls = e.claim->under_way, done = std::move(done)](R r) mutable {
+    calls->fetch_sub(1);
+    done(std::move(r));
+  };
 }
 
 void Groups::check_new(std::string_view name) {
@@ -217,21 +241,21 @@ TransferPtr Groups::prepare(std::string_view name, size_t bytes) {
   if (bytes > limit - std::min(limit, held_->moving.load(std::memory_order_relaxed)))
     throw Error(Code::memory_limit, "what a session exchanges with other ranks is at most its limit of " +
                                         std::to_string(limit) + " bytes at a time");
-  return std::make_shared<Moving>(member(name).area(bytes), bytes, held_);
+  return std::make_shared<Moving>(member(name).group->area(bytes), bytes, held_);
 }
 
 void Groups::start(const TransferPtr& t, std::string_view name, const Terms& terms) {
-  cluster::Group& group = member(name);
+  const Entry& e = member(name);
   const auto moving = std::static_pointer_cast<Moving>(t);
   cluster::Work w;
   w.terms = terms;
   w.area = moving->area;
-  w.deadline = std::chrono::steady_clock::now() + group.timeout();
-  w.done = [moving, wake = Wake{&core_.shared.executor, core_.queue}](Result<int> r) {
-    moving->set(std::move(r));
-    wake();
-  };
-  group.start(std::move(w));
+  w.deadline = std::chrono::steady_clock::now() + e.group->timeout();
+  w.done = counted(e, Done<Result<int>>([moving, wake = Wake{&core_.shared.executor, core_.queue}](Result<int> r) {
+                     moving->set(std::move(r));
+                     wake();
+                   }));
+  e.group->start(std::move(w));
 }
 
 TransferPtr Groups::join(std::string_view name, const engine::JoinCall& j) {
@@ -261,15 +285,16 @@ TransferPtr Groups::join(std::string_view name, cluster::JoinOptions o) {
 
 TransferPtr Groups::split(std::string_view parent, std::string_view name, std::span<const int64_t> ranks) {
   check_new(name);
-  const Entry& from = at(parent);
+  const Entry& from = member(parent);
   std::vector<int> own(ranks.begin(), ranks.end()), global;
   for (const int r : own) global.push_back(from.ranks.empty() ? r : from.ranks.at(static_cast<size_t>(r)));
   const auto making = std::make_shared<Making>(*this, std::string(name), std::move(global));
-  member(parent).split(std::move(own),
-                       [making, wake = Wake{&core_.shared.executor, core_.queue}](Result<cluster::GroupPtr> r) {
-                         making->set(std::move(r));
-                         wake();
-                       });
+  using Made = Result<cluster::GroupPtr>;
+  from.group->split(std::move(own),
+                    counted(from, Done<Made>([making, wake = Wake{&core_.shared.executor, core_.queue}](Made r) {
+                              making->set(std::move(r));
+                              wake();
+                            })));
   return making;
 }
 
@@ -279,6 +304,7 @@ void Groups::leave(std::string_view name, std::string_view why) {
   if (why.empty()) {
     groups_.erase(groups_.find(canonical(name)));
   } else {
+    if (e->claim) e->claim->breaks = true;
     *e = Entry{nullptr, {}, 0, nullptr, std::string(why)};
   }
 }

@@ -21,15 +21,27 @@ class ServerGroups {
  public:
   void attach(std::string name, cluster::GroupPtr);
   bool has(std::string_view name) const;
-  /// The group and what keeps it from others meanwhile: a rank is one session at a time. Null if there is none; throws
-  /// overloaded while another session uses it.
-  std::pair<cluster::GroupPtr, std::shared_ptr<void>> claim(std::string_view name);
+  /// A session's use of a group, and others' no meanwhile: a rank is one session at a time. Whoever lets go with a call
+  /// under way ends the group: the other ranks would meet that call in the next session's place.
+  struct Claim {
+    Claim(ServerGroups& o, std::string n) : owner(o), name(std::move(n)) {}
+    ~Claim() { owner.release(name, breaks || under_way->load() != 0); }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    ServerGroups& owner;
+    const std::string name;
+    const std::shared_ptr<std::atomic<size_t>> under_way = std::make_shared<std::atomic<size_t>>(0);  // calls
+    bool breaks = false;  // others wait for a call that is not made
+  };
+  /// Null if there is none; throws overloaded while another session uses it. The claim ends before the group is let go.
+  std::pair<cluster::GroupPtr, std::unique_ptr<Claim>> claim(std::string_view name);
 
  private:
   struct Held {
     cluster::GroupPtr group;
-    std::weak_ptr<void> user;
+    bool used = false;
   };
+  void release(const std::string& name, bool ends) noexcept;
   mutable std::mutex mutex_;
   std::map<std::string, Held, std::less<>> held_;
 };
@@ -75,11 +87,11 @@ class Groups final : public engine::Exchange {
   class Making;
   struct Asker;
   struct Entry {
-    cluster::GroupPtr group;      // null where this session is no member
-    std::vector<int> ranks;       // the default group's rank of each; empty: the same
-    int size = 0;                 // of the group
-    std::shared_ptr<void> claim;  // of a group of the server's
-    std::string left{};           // why this session is there no more; empty: it is
+    cluster::GroupPtr group;                     // null where this session is no member
+    std::vector<int> ranks;                      // the default group's rank of each; empty: the same
+    int size = 0;                                // of the group
+    std::unique_ptr<ServerGroups::Claim> claim;  // of a group of the server's
+    std::string left{};                          // why this session is there no more; empty: it is
   };
   struct Held {
     std::atomic<size_t> moving{0};  // bytes under way
@@ -87,7 +99,8 @@ class Groups final : public engine::Exchange {
   };
   Entry* find(std::string_view);
   Entry& at(std::string_view);
-  cluster::Group& member(std::string_view);
+  Entry& member(std::string_view);
+  template <class R> static Done<R> counted(const Entry&, Done<R>);
   void add(const std::string& name, Entry);
   void check_new(std::string_view name);
 

@@ -264,6 +264,69 @@ TEST_CASE("A group of the server's own is one session's at a time", "[H3][H28]")
   CHECK(!run(*b, BatchMaker(2, 2).call(barrier, {}, 0))->error);
 }
 
+TEST_CASE("A session that ends within a call of the server's own group ends the group", "[H3][H28][H31]") {
+  Ranks r(0);
+  r.sessions = {r.rig.open(), r.rig.open(), r.rig.open()};  // rank 0, rank 1, and who comes after it
+  cluster::JoinOptions o;
+  o.init_method = "tcp://fake", o.world_size = 2, o.rank = 1;
+  std::promise<Result<cluster::GroupPtr>> made;
+  r.cluster.join(o, [&](Result<cluster::GroupPtr> g) { made.set_value(std::move(g)); });
+  REQUIRE(r.join(0, 2, std::chrono::minutes(5)).get());
+  r.rig.service.attach_group("world", std::move(*made.get_future().get()));
+  const auto close = [&] { wait<Result<void>>([&](auto done) { r.sessions[1]->close(std::move(done)); }); };
+  const std::string sum = R"({"inputs":{"x":{"data":[@V]}},"ops":[{"op":"all_reduce","in":["x"]}],"fetch":["x"]})";
+  // Not what is over, waited for or not.
+  auto sent = r.start(1, R"({"inputs":{"x":{"data":[7]}},"ops":[{"op":"isend","in":["x",0],"out":"q"}]})");
+  CHECK(said(r.start(0, R"({"inputs":{"x":{"data":[0]}},"ops":[{"op":"recv","in":["x",1]}],"fetch":["x"]})").get()) ==
+        "7");
+  CHECK(sent.get());
+  close();
+  auto first = r.start(0, Ranks::written(sum, 0)), second = r.start(2, Ranks::written(sum, 2));
+  CHECK(said(first.get()) == "4");
+  CHECK(said(second.get()) == "4");
+  wait<Result<void>>([&](auto done) { r.sessions[2]->close(std::move(done)); });
+  r.sessions[1] = r.rig.open(), r.sessions[2] = r.rig.open();
+
+  SECTION("a call that it waits for") {
+    auto waits = r.start(1, Ranks::written(sum, 1));
+    r.cluster->wait_for_started(1);
+    close();
+    CHECK(said(waits.get()) == "closed: the session is closed");
+  }
+  SECTION("a request that it never waits for") {
+    CHECK(r.start(1, R"({"inputs":{"x":{"data":[0]}},"ops":[{"op":"irecv","in":["x",0],"out":"q"}]})").get());
+    close();
+  }
+  SECTION("a request, left by name") {
+    CHECK(r.start(1, R"({"inputs":{"x":{"data":[0]}},"ops":[{"op":"irecv","in":["x",0],"out":"q"},
+      {"op":"destroy_process_group"}]})")
+              .get());
+  }
+  SECTION("a backward that fails between its calls") {
+    const auto program = [](const char* spoil) {
+      return R"({"inputs":{"w":{"data":[0.5],"requires_grad":true},"b":{"data":[1.0],"requires_grad":true}},
+        "ops":[{"op":"exp","in":["w"],"out":"u"},)" +
+             std::string(spoil) + R"({"op":"ddp","in":["w","b"],"attrs":{"bucket_bytes":4}},
+        {"op":"add","in":["u","b"],"out":"l"},{"op":"backward","in":["l"]}]})";
+    };
+    auto other = r.start(0, program(""));
+    CHECK(said(r.start(1, program(R"({"op":"add_","in":["u",1],"no_grad":true},)")).get())
+              .starts_with("inplace_modified"));
+    CHECK(said(other.get()) == "unavailable: rank 1 has left the group");
+    close();
+  }
+  SECTION("a group of some ranks") {
+    auto waits = r.start(1, R"({"ops":[{"op":"new_group","in":[[0,1]],"attrs":{"name":"g"},"out":"n"}]})");
+    r.cluster->wait_for_split(1);
+    close();
+    CHECK(said(waits.get()) == "closed: the session is closed");
+  }
+  r.cluster->wait_for_left(1);
+  CHECK(said(r.start(0, Ranks::written(sum, 0)).get()) == "unavailable: rank 1 has left the group");
+  CHECK(said(r.start(2, Ranks::written(sum, 2)).get()) ==
+        "no_object: Default process group has not been initialized, please make sure to call init_process_group.");
+}
+
 TEST_CASE("What a session exchanges at a time is bounded by its memory limit", "[H36][T24]") {
   cluster::FakeCluster cluster;
   Rig rig;

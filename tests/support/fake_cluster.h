@@ -75,6 +75,10 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
   void wait_for_started(int n) {
     await([&] { return open_ >= n; });
   }
+  /// Waits until so many have asked for a group of some ranks, since the beginning.
+  void wait_for_split(int n) {
+    await([&] { return split_ >= n; });
+  }
   /// Waits until so many have asked to join.
   void wait_for_joining(int n) {
     await([&] { return asked_ >= n; });
@@ -176,6 +180,8 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
       FakeHub& c = *hub_;
       const std::lock_guard lock(c.mutex_);
       room_->splits[static_cast<size_t>(rank_)].push_back({std::move(ranks), std::move(done), timeout_});
+      ++c.split_;
+      c.changed_.notify_all();
       c.wake_.notify_all();
     }
 
@@ -440,7 +446,7 @@ class FakeHub : public std::enable_shared_from_this<FakeHub> {
   std::vector<Terms> seen_;
   std::optional<Error> failure_;
   bool held_ = false, stop_ = false;
-  int open_ = 0, left_ = 0, asked_ = 0;
+  int open_ = 0, left_ = 0, asked_ = 0, split_ = 0;
   std::thread thread_;
 };
 
