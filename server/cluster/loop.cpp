@@ -98,7 +98,7 @@ void Loop::join(JoinOptions options, Answer<GroupPtr> done) {
 }
 
 std::unique_ptr<DataPlane> Loop::make_plane(const std::string& backend) {
-  if (members_.size() > kMaxMembers) throw Error(Code::overloaded, "this server's sessions are in too many groups");
+  if (members_.size() >= kMaxMembers) throw Error(Code::overloaded, "this server's sessions are in too many groups");
   auto plane = setup_.options.make_plane ? setup_.options.make_plane(backend, setup_.options.data) : nullptr;
   if (plane) return plane;
   std::string upper = backend;

@@ -364,6 +364,11 @@ void Member::on_time(Moment now) {
       if (now < p.until) continue;
       if (broken_) return end(*broken_);
       if (p.fault) return failed(*p.fault);
+      // This loop may be the late one, with the verdict among what it has yet to read.
+      if (!std::exchange(p.overdue, true)) {
+        p.until = now + kAnswerGrace;
+        continue;
+      }
       const std::string op = name(p.work.terms.what);
       return failed(Error(Code::deadline_exceeded,
                           p.runs ? op + ": the other ranks have not finished it in time"

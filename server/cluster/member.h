@@ -61,6 +61,7 @@ class Member : public std::enable_shared_from_this<Member> {
     int source = -1;               // of a recv
     std::optional<Error> fault{};  // of the data plane; until the coordinator says who is gone
     Moment until{};                // when patience with it ends
+    bool overdue = false;          // it has ended once
   };
   struct Splitting {
     Answer<GroupPtr> answer;

@@ -47,9 +47,9 @@ class Raw {
     say(std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size()));
   }
   /// All that comes until the other side closes, or nothing comes for so long.
-  std::string hear(int milliseconds, bool* closed = nullptr) const {
+  std::string hear(int milliseconds, bool* closed = nullptr, size_t enough = SIZE_MAX) const {
     std::string out;
-    for (;;) {
+    while (out.size() < enough) {
       pollfd p{fd_, POLLIN, 0};
       if (::poll(&p, 1, milliseconds) <= 0) return out;
       char block[4096];
@@ -60,6 +60,7 @@ class Raw {
       }
       out.append(block, static_cast<size_t>(n));
     }
+    return out;
   }
   bool connected = false;
 
@@ -76,7 +77,7 @@ std::vector<std::string> payloads() {
   std::mt19937 random(7);
   std::vector<std::string> all = {"",
                                   "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-                                  "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+                                  std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),
                                   std::string(4, '\xff'),
                                   std::string(8, '\0'),
                                   std::string("\0\0\0\0\xff\xff\xff\x1f", 8),
@@ -95,13 +96,13 @@ TEST_CASE("ten thousand strangers during set-up and collectives harm nobody and 
   std::atomic<bool> stop{false};
   std::atomic<size_t> heard{0}, calls{0};
   const auto all = payloads();
-  std::vector<std::thread> rogues;
+  std::vector<std::jthread> rogues;
   for (size_t t = 0; t < 2; ++t) {
     rogues.emplace_back([&, t] {
       for (size_t i = t; i < 10000; i += 2) {
         const Raw raw(servers[static_cast<int>(i % 3)].address());
         raw.say(all[i % all.size()]);
-        if (i % 64 == 0) heard += raw.hear(1).size();
+        if (i % 63 == 0) heard += raw.hear(20).size();  // each payload's turn comes
         ++calls;
       }
       stop = true;
@@ -179,7 +180,8 @@ TEST_CASE("a member that speaks of other groups, or of what is not its turn, is 
     rogue = std::make_unique<Raw>(servers[0].address());
     rogue->say(hello());
     rogue->say({0, 0, Join{meeting, 2, 1}});
-    answer = rogue->hear(200);
+    REQUIRE(joined.wait_for(milliseconds(0)) == std::future_status::timeout);
+    answer = rogue->hear(10000, nullptr, 64);
   }
   rogue->say({12345, 1, Call{}});
   rogue->say({0, 0, Formed{}});

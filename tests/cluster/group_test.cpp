@@ -363,6 +363,27 @@ TEST_CASE("a message that nobody answers fails alone", "[cluster][H16]") {
   CHECK(b.done.get());
 }
 
+TEST_CASE("a loop that was held up past a deadline and its grace hears the verdict first", "[cluster][H16]") {
+  Servers servers(2);
+  auto groups = servers.group();
+  const int late = GENERATE(0, 1);  // the coordinator's server, and the other one
+  auto r = start(groups[static_cast<size_t>(late)], terms(Collective::recv, 4, DType::float32, ReduceOp::sum, 1 - late),
+                 1, milliseconds(60));
+  Work slow;
+  slow.area = groups[static_cast<size_t>(late)]->area(64);
+  slow.terms = terms(Collective::barrier), slow.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  slow.done = [](const Result<int>&) { std::this_thread::sleep_for(milliseconds(400)); };  // on the loop
+  groups[static_cast<size_t>(late)]->start(std::move(slow));
+  auto other = start(groups[static_cast<size_t>(1 - late)], terms(Collective::barrier));
+  CHECK(other.done.get());
+  auto done = r.done.get();
+  REQUIRE(!done);
+  CHECK_THAT(done.error().message(), ContainsSubstring(" has not called send within "));
+  auto a = start(groups[0], terms(Collective::barrier)), b = start(groups[1], terms(Collective::barrier));
+  CHECK(a.done.get());
+  CHECK(b.done.get());
+}
+
 TEST_CASE("groups and areas may outlive their server", "[cluster][H36]") {
   std::vector<GroupPtr> groups;
   AreaPtr area;

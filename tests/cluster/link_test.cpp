@@ -72,11 +72,12 @@ TEST_CASE("a link whose peer says nothing is given up", "[cluster][T39]") {
 TEST_CASE("a link whose peer only says that it is there lives, and says so itself", "[cluster][T39]") {
   LinkLimits l = quick();
   l.ping_every = 20 * kj::MILLISECONDS;
+  l.known.idle_time = 500 * kj::MILLISECONDS;
   Rig rig(l);
   rig.link->known();
   for (int i = 0; i < 8; ++i) {
     rig.say(Rig::bytes_of({0, 0, Ping{}}));
-    rig.io.provider->getTimer().afterDelay(40 * kj::MILLISECONDS).wait(rig.io.waitScope);
+    rig.io.provider->getTimer().afterDelay(100 * kj::MILLISECONDS).wait(rig.io.waitScope);
   }
   CHECK(!rig.why);
   CHECK(rig.heard.empty());

@@ -45,7 +45,8 @@ struct Running {
 inline Running start(const GroupPtr& g, Terms t, float value = 1,
                      std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   Running r;
-  const size_t size = static_cast<size_t>(std::max<int64_t>(t.count, 1)) * 8 * static_cast<size_t>(g->size());
+  const size_t size = static_cast<size_t>(std::max<int64_t>(t.count, 1) * std::max<int64_t>(size_of(t.dtype), 4) *
+                                          std::max(parts_of(t, g->rank(), g->size()), 1));
   auto promise = std::make_shared<std::promise<Result<int>>>();
   r.done = promise->get_future();
   try {
@@ -54,7 +55,7 @@ inline Running start(const GroupPtr& g, Terms t, float value = 1,
     promise->set_value(e);
     return r;
   }
-  for (size_t at = 0; at + 4 <= size; at += 4) *reinterpret_cast<float*>(r.area->bytes.data() + at) = value;
+  std::fill_n(reinterpret_cast<float*>(r.area->bytes.data()), size / 4, value);
   Work w;
   w.terms = t, w.area = r.area, w.deadline = std::chrono::steady_clock::now() + timeout;
   w.done = [promise](Result<int> got) { promise->set_value(std::move(got)); };
