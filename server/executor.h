@@ -56,6 +56,8 @@ class Executor {
   bool idle() const;
   /// Tasks in the queue, the running one included.
   size_t size(const QueuePtr&) const;
+  /// Nothing of the queue runs or could: it is empty, or the task in front waits.
+  bool rests(const QueuePtr&) const;
 
  private:
   struct Impl;

@@ -193,7 +193,7 @@ void Service::sweep() {
     for (auto& [_, held] : impl_->registry->sessions) {
       const Core& c = core_of(*held.session);
       const auto lease = std::chrono::seconds(c.options.ttl_seconds);
-      if (c.attachments.load() == 0 && now - c.touched.load() > lease && impl_->shared.executor.size(c.queue) == 0)
+      if (c.attachments.load() == 0 && now - c.touched.load() > lease && impl_->shared.executor.rests(c.queue))
         over.push_back(held.session);
     }
   }

@@ -1,4 +1,6 @@
 // Collectives as operators of sessions, among ranks of one server.
+#include <thread>
+
 #include "tests/server/groups_rig.h"
 
 using namespace gradwire;
@@ -325,6 +327,38 @@ TEST_CASE("A session that ends within a call of the server's own group ends the 
   CHECK(said(r.start(0, Ranks::written(sum, 0)).get()) == "unavailable: rank 1 has left the group");
   CHECK(said(r.start(2, Ranks::written(sum, 2)).get()) ==
         "no_object: Default process group has not been initialized, please make sure to call init_process_group.");
+}
+
+TEST_CASE("A session that nobody uses ends with its lease while it waits for other ranks", "[H31][H36][T45]") {
+  cluster::FakeCluster cluster;
+  std::promise<Result<ProgramResult>> promise;
+  TestClock clock;
+  Metrics metrics;
+  Executor executor(clock, metrics, 1, 1);
+  Options options;
+  options.ttl_seconds = 10;
+  Service service(options, executor, clock, metrics);
+  service.use(&cluster);
+  const SessionPtr session = *service.open({});
+  cluster::JoinOptions o;
+  o.world_size = 1, o.rank = 0;
+  REQUIRE(wait<Result<GroupInfo>>([&](auto done) { session->join_group("world", o, std::move(done)); }));
+  cluster->hold();
+  session->attach();
+  session->run(http::read_program(http::Doc(R"({"ops":[{"op":"barrier"}]})").root(), DType::float32, http::Use::run),
+               {}, [&](Result<ProgramResult> r) { promise.set_value(std::move(r)); });
+  cluster->wait_for_started(1);
+  clock.advance(std::chrono::seconds(11));
+  service.sweep();
+  CHECK(service.find(session->id()) != nullptr);  // a client waits for it
+  session->detach();
+  service.sweep();
+  CHECK(service.find(session->id()) != nullptr);  // the lease begins
+  clock.advance(std::chrono::seconds(11));
+  for (int i = 0; i < 1000000 && service.find(session->id()); ++i) service.sweep(), std::this_thread::yield();
+  REQUIRE(service.find(session->id()) == nullptr);
+  CHECK(said(promise.get_future().get()) == "closed: the session is closed");
+  cluster->wait_for_left(1);
 }
 
 TEST_CASE("What a session exchanges at a time is bounded by its memory limit", "[H36][T24]") {
