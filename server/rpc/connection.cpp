@@ -32,6 +32,8 @@ Connection::Connection(RpcShared& shared, kj::Own<kj::AsyncIoStream> io, std::st
 Connection::~Connection() noexcept(false) {
   peer_->stream = nullptr;
   rpc_ = nullptr;
+  // What calls under way still hold: nobody waits for them.
+  for (Session* s : std::exchange(peer_->sessions, {})) s->detach();
   stream_.queued_above = nullptr;
   network_ = nullptr;
 }

@@ -26,7 +26,9 @@ SessionRpc::SessionRpc(PeerPtr peer, SessionPtr session) : peer_(std::move(peer)
 
 SessionRpc::~SessionRpc() noexcept(false) {
   auto& all = peer_->sessions;
-  all.erase(std::find(all.begin(), all.end(), session_.get()));
+  const auto held = std::find(all.begin(), all.end(), session_.get());
+  if (held == all.end()) return;  // the connection has let go of it
+  all.erase(held);
   session_->detach();
 }
 

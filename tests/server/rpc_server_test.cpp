@@ -11,7 +11,9 @@
 #include <new>
 #include <thread>
 
+#include "schema/ops.h"
 #include "tests/server/rpc_rig.h"
+#include "tests/support/fake_cluster.h"
 
 namespace gradwire::server {
 namespace {
@@ -402,6 +404,41 @@ TEST_CASE("a connection that is gone leaves its sessions to their lease", "[serv
     service.sweep();
   }
   CHECK(service.list().empty());
+}
+
+TEST_CASE("and so does one whose call waits for other ranks", "[server][rpc][H36][T45]") {
+  cluster::FakeCluster cluster;
+  Options o = loopback();
+  o.ttl_seconds = 10;
+  TestClock clock;
+  Metrics metrics;
+  Executor executor(clock, metrics, 1, 1);
+  Service service(o, executor, clock, metrics);
+  service.use(&cluster);
+  RpcServer server(service);
+  auto loop = kj::setupAsyncIo();
+  {
+    RpcClient client(loop, server.address());
+    auto session = client.open();
+    cluster::JoinOptions alone;
+    alone.world_size = 1, alone.rank = 0;
+    REQUIRE(wait<Result<GroupInfo>>(
+        [&](auto done) { service.find(service.list().at(0).id)->join_group("world", alone, std::move(done)); }));
+    cluster->hold();
+    auto running = send(session, BatchMaker(1).call(op::barrier, {}, 0).b);
+    loop.provider->getTimer().afterDelay(kj::MILLISECONDS).wait(loop.waitScope);  // it leaves
+    cluster->wait_for_started(1);
+    clock.advance(std::chrono::seconds(11));
+    service.sweep();
+    CHECK(service.list().size() == 1);
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!service.list().empty() && std::chrono::steady_clock::now() < until) {
+    clock.advance(std::chrono::seconds(11));
+    service.sweep();
+  }
+  CHECK(service.list().empty());
+  cluster->wait_for_left(1);
 }
 
 TEST_CASE("whatever a method throws fails this call alone", "[server][rpc][T7]") {
