@@ -42,8 +42,8 @@ std::vector<int> listening(pid_t pid) {
     std::istringstream words(line);
     std::string number, local, remote, state, skip, inode;
     words >> number >> local >> remote >> state >> skip >> skip >> skip >> skip >> skip >> inode;
-    if (state == "0A" && own.contains(inode))
-      ports.push_back(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
+    if (state != "0A") break;  // those that listen come first, before what may be thousands
+    if (own.contains(inode)) ports.push_back(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
   }
   return ports;
 }
@@ -147,6 +147,8 @@ struct Storm {
           for (size_t kind = 0; kind < 20; ++kind) knock(port, true, kind);
         }
       }
+      // A helper that waits answers late: what is held must not be dropped before.
+      if (found) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       const std::string& peer = s.peer();
       for (size_t n = 0; !found && n < 5; ++n) knock(std::stoi(peer.substr(peer.rfind(':') + 1)), false, i / 3 * 5 + n);
     }
