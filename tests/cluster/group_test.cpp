@@ -370,7 +370,7 @@ TEST_CASE("a loop that was held up past a deadline and its grace hears the verdi
   auto r = start(groups[static_cast<size_t>(late)], terms(Collective::recv, 4, DType::float32, ReduceOp::sum, 1 - late),
                  1, milliseconds(60));
   Work slow;
-  slow.area = groups[static_cast<size_t>(late)]->area(64);
+  slow.area = groups[static_cast<size_t>(late)]->area(4 * sizeof(float));  // as large as the other rank's
   slow.terms = terms(Collective::barrier), slow.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   slow.done = [](const Result<int>&) { std::this_thread::sleep_for(milliseconds(400)); };  // on the loop
   groups[static_cast<size_t>(late)]->start(std::move(slow));
