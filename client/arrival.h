@@ -60,6 +60,12 @@ class Arrival {
   uint64_t epoch_ = 0;
 };
 
+inline int64_t numel_of(const TensorInfo& i) {
+  int64_t n = 1;
+  for (const int64_t d : i.shape) n *= d;
+  return n;
+}
+
 /// Only what is known of a tensor.
 class InfoArrival final : public Arrival {};
 

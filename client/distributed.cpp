@@ -2,9 +2,8 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <functional>
-#include <numeric>
 
+#include "client/arrival.h"
 #include "client/datasets/sampler.h"
 #include "client/errors.h"
 #include "client/nn/traits.h"
@@ -30,10 +29,6 @@ std::string environment() {
   return all;
 }
 
-int64_t numel(const TensorInfo& i) {
-  return std::accumulate(i.shape.begin(), i.shape.end(), int64_t{1}, std::multiplies<>());
-}
-
 /// What the ranks' tensors are to be copied to, before any of them is asked: one round trip.
 std::vector<TensorInfo> places(const char* op, const char* name, const std::vector<Tensor>& list, const Tensor& like,
                                const Here& at) {
@@ -44,7 +39,7 @@ std::vector<TensorInfo> places(const char* op, const char* name, const std::vect
   const TensorInfo own = std::move(infos.back());
   infos.pop_back();
   for (const TensorInfo& i : infos) {
-    if (i.dtype != own.dtype || numel(i) != numel(own))
+    if (i.dtype != own.dtype || client::numel_of(i) != client::numel_of(own))
       refuse(op, std::string(name) + ": tensors are not equal in size or data type", at);
   }
   return infos;

@@ -164,12 +164,6 @@ void Tensor::fetch(std::shared_ptr<client::Arrival> arrival, FetchKind kind) con
 
 namespace {
 
-int64_t numel_of(const TensorInfo& i) {
-  int64_t n = 1;
-  for (const int64_t d : i.shape) n *= d;
-  return n;
-}
-
 /// Bytes that go straight to the user's own memory.
 class SpanArrival final : public client::Arrival {
  public:
@@ -186,13 +180,13 @@ class SpanArrival final : public client::Arrival {
 }  // namespace
 
 std::byte* client::ScalarArrival::room(const TensorInfo& i, size_t size) {
-  return numel_of(i) == 1 && size <= sizeof bytes_ ? bytes_ : nullptr;
+  return client::numel_of(i) == 1 && size <= sizeof bytes_ ? bytes_ : nullptr;
 }
 
 Scalar client::ScalarArrival::take() {
   if (!present()) raise(Error(Code::no_grad, "the tensor has no gradient").at(where(at_)));
   const DType t = info().dtype;
-  if (numel_of(info()) != 1)
+  if (client::numel_of(info()) != 1)
     raise(Error(Code::bad_argument, "only one element tensors can be converted to Python scalars", "item")
               .at(where(at_)));
   if (is_floating(t)) {
@@ -216,7 +210,7 @@ void Tensor::copy_bytes(std::span<std::byte> out, DType dtype, std::chrono::mill
     raise(Error(Code::dtype_mismatch,
                 std::string("expected scalar type ") + row(dtype).torch + " but found " + row(i.dtype).torch)
               .at(where(at)));
-  if (static_cast<size_t>(numel_of(i) * size_of(dtype)) != out.size())
+  if (static_cast<size_t>(client::numel_of(i) * size_of(dtype)) != out.size())
     raise(Error(Code::shape_mismatch, "a tensor of size " + to_string(i.shape) + " does not fill " +
                                           std::to_string(out.size() / static_cast<size_t>(size_of(dtype))) +
                                           " elements")

@@ -252,11 +252,6 @@ bool Executor::idle() const {
   return impl_->tasks == 0;
 }
 
-size_t Executor::size(const QueuePtr& q) const {
-  const std::lock_guard lock(impl_->mutex);
-  return q->items.size();
-}
-
 bool Executor::rests(const QueuePtr& q) const {
   const std::lock_guard lock(impl_->mutex);
   return q->state == Queue::State::waiting || (q->state == Queue::State::idle && q->items.empty());

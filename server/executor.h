@@ -54,8 +54,6 @@ class Executor {
   void wake(const QueuePtr&);
   /// True while nothing is queued or running.
   bool idle() const;
-  /// Tasks in the queue, the running one included.
-  size_t size(const QueuePtr&) const;
   /// Nothing of the queue runs or could: it is empty, or the task in front waits.
   bool rests(const QueuePtr&) const;
 

@@ -129,9 +129,8 @@ constexpr OpDef kRows[] = {
             "about bucket_bytes that travel while it goes on. Where a backward reaches "
             "some of them, the others count with the gradients they have, or zeros. Gradients of several such models "
             "travel in the reverse order of these calls, which all ranks make in one order, with leaves of the same "
-            "shapes "
-            "and dtypes. Where a backward fails "
-            "when others wait for its gradients, it leaves the group. Not for create_graph; grad() averages nothing.",
+            "shapes and dtypes. Where a backward fails when others wait for its gradients, it leaves the group. Not "
+            "for create_graph; grad() averages nothing.",
         .compute = ddp,
         .no_grad = "it concerns gradients themselves",
         .samples = {"f(2); f(3)"},
